@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ragqa.runtime.tokens import TextTokenizer
 
 Splitter = Callable[[str, int], Iterator[tuple[int, int]]]
-"""Function from a text, and the index of the first character to split, to the start and end of each block."""
+"""Function of a text, and of the index at which to begin, that yields the start and end of each block."""
 
 MAX_CHARACTERS = 2_000
 """Maximum length in characters of a block of up to 100 words; 100 English words have about 600 characters."""
@@ -61,7 +61,8 @@ def cut_block(text: str, start: int, end: int, limit: int, *, is_even: bool = Tr
     """Cut a block into parts of at most ``limit`` characters; yield their starts and ends.
 
     A part ends at white space, at the end of a sentence or at a word boundary: the first of these kinds that occurs in
-    the second half of the longest possible part. If none occurs, the part ends between two grapheme clusters.
+    the second half of the longest possible part. If none occurs, the part ends between two grapheme clusters, if
+    possible. White space between two parts is left out.
 
     Args:
         text: text that contains the block.
@@ -81,10 +82,6 @@ def cut_block(text: str, start: int, end: int, limit: int, *, is_even: bool = Tr
 def _cut_wordpieces(
     text: str, start: int, end: int, limit: int, tokenizer: "TextTokenizer"
 ) -> Iterator[tuple[int, int]]:
-    """Cut a block into parts of at most ``limit`` wordpieces; yield their starts and ends.
-
-    The rest of a block stays whole if its wordpieces share a character.
-    """
     while True:
         offsets = tokenizer.tokenize(text[start:end]).offsets
         if len(offsets) <= limit:
@@ -111,7 +108,7 @@ def _cut_once(text: str, start: int, end: int, length: int) -> tuple[int, int]:
 
 
 def _find_boundary(text: str, length: int) -> int:
-    """Return the place at which to cut a text, at most ``length``; see ``cut_block``."""
+    """Return the index, at most ``length``, at which ``cut_block`` cuts a text."""
     half = length // 2
     if space := _SPACE.search(text, half + 1, length + 1):
         return int(space.start())

@@ -69,7 +69,7 @@ def make_word_splitter(size: int = 100, *, tokenizer: "TextTokenizer | None" = N
 def make_sentence_splitter(size: int = 100, *, tokenizer: "TextTokenizer | None" = None) -> Splitter:
     """Return a splitter into blocks of as many sentences as fit into ``size`` words.
 
-    A sentence of more than ``size`` words is cut. ``find_sentences`` decides where sentences end.
+    A sentence of more than ``size`` words is cut. ``limit_blocks`` can cut the blocks further.
 
     Args:
         size: maximum number of words in a block.
@@ -81,8 +81,8 @@ def make_sentence_splitter(size: int = 100, *, tokenizer: "TextTokenizer | None"
 def make_wordpiece_splitter(size: int = 288, *, tokenizer: "TextTokenizer") -> Splitter:
     """Return a splitter into blocks of as many words as fit into ``size`` wordpieces.
 
-    A word of more than ``size`` wordpieces is cut. Source: Lee et al. 2019 (ORQA), appendix A; Guu et al. 2020 (REALM),
-    section 4.1.
+    A word of more than ``size`` wordpieces is cut. The default size is that of ORQA (Lee et al. 2019) and REALM (Guu
+    et al. 2020).
 
     Args:
         size: maximum number of wordpieces in a block.
@@ -95,8 +95,7 @@ def make_wordpiece_splitter(size: int = 288, *, tokenizer: "TextTokenizer") -> S
 def _join_units(units: Iterable[tuple[int, int, int]], size: int) -> Iterator[tuple[int, int]]:
     """Join consecutive units into blocks of at most ``size``; yield their starts and ends.
 
-    A unit is the start, end and length of a sentence, a word or a part of one. Lengths and ``size`` are numbers of
-    words or of wordpieces.
+    A unit is the start, end and length of a sentence or word. Lengths and ``size`` count words or wordpieces.
     """
     start, end, count = -1, -1, 0
     for left, right, length in units:
@@ -110,7 +109,6 @@ def _join_units(units: Iterable[tuple[int, int, int]], size: int) -> Iterator[tu
 
 
 def _match_words(size: int, text: str, first: int = 0, last: int = sys.maxsize) -> Iterator[tuple[int, int]]:
-    """Yield the start and end of each run of ``size`` words in ``text[first:last]``."""
     # Possessive quantifiers do not backtrack, so every text takes linear time.
     pattern = re.compile(rf"\S++(?:\s++\S++){{0,{size - 1}}}+")
     return (match.span() for match in pattern.finditer(text, first, last))

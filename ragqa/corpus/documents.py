@@ -19,6 +19,7 @@ class IndexedDocument:
     """Document of an index; ``Passage`` describes the fields without a description."""
 
     id: str
+    """Id as in ``Passage.document``."""
     path: str
     title: str
     tags: tuple[str, ...]
@@ -66,7 +67,7 @@ class DocumentList:
         return [_describe(self._store[row], passages) for row, passages in pairs]
 
     def find(self, identifier: str) -> list[IndexedDocument]:
-        """Return all documents with the given id, which documents of several files can share."""
+        """Return the documents with an id; records of different files can have the same id."""
         numbers = np.flatnonzero(np.isin(self._first_rows, self._store.find_rows([identifier])))
         return [self.read(number, 1)[0] for number in numbers.tolist()]
 
@@ -74,13 +75,13 @@ class DocumentList:
         """Find the document that a reference names, and the offset in its text.
 
         Args:
-            reference: result of ``format_reference``, or the id of a document.
+            reference: result of ``format_reference``; ``PATH::`` and ``#START`` can be missing.
 
         Returns:
-            The document and the offset in characters; the offset is 0 if the reference names only a document.
+            The document and the offset in characters, which is 0 without ``#START``.
 
         Raises:
-            BadInput: no document has the id, or several have it.
+            BadInput: the reference names no document, or more than one.
         """
         head, _, tail = reference.rpartition("#")
         choices = [(reference, 0)]

@@ -1,6 +1,6 @@
 """Read data sets of the Hugging Face hub, named ``hf:NAME[@REVISION][/CONFIG][:SPLIT]``.
 
-Rows are streamed through ``datasets`` (extra ``torch``): nothing is stored on disk, and memory holds one batch.
+Rows are streamed through ``datasets`` (extra ``torch``): no row is stored on disk, and memory holds one batch.
 """
 
 import re
@@ -26,7 +26,7 @@ _FORM = re.compile(
     re.VERBOSE,
 )
 _OUTSIDE = re.compile(r"^[/~\\]|^[A-Za-z]:|(?:^|[/\\])\.\.(?:[/\\]|\Z)|://|::")
-"""Pattern of a path that can lead out of a folder: an absolute path, a path with ``..``, or a URL."""
+"""Pattern of a path that can lead out of a folder: an absolute path, a path with ``~`` or ``..``, or a URL."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ def is_hub_name(path: str | Path) -> bool:
 
 
 def make_absolute(path: str | Path) -> Path:
-    """Return an absolute path, also in ``hf:./…``; names of data sets on the hub do not change."""
+    """Return the absolute form of a path or of ``hf:./…``; other ``hf:…`` names do not change."""
     if not is_hub_name(path):
         return paths.make_absolute(path)
     name = str(path).removeprefix(_PREFIX)
@@ -54,9 +54,10 @@ def make_absolute(path: str | Path) -> Path:
 
 
 def read_dataset(path: Path, problems: ProblemHandler) -> Iterator[tuple[InputFile, int, Document]]:
-    """Yield each row of a data set as a document, after its file and its row number from 1.
+    """Yield the rows of a data set as documents.
 
-    ``arrow.read_table`` describes the columns.
+    Each tuple has the data set as a file, the number of the row (from 1), and the document. ``arrow.read_table``
+    describes the columns.
 
     Args:
         path: name of the data set, ``hf:…``.
@@ -97,7 +98,7 @@ def _open_table(name: _DatasetName) -> arrow.Table:
 
 
 def _load_split(name: _DatasetName) -> Any:
-    """Return the named or only split as a ``datasets.IterableDataset``; else raise OSError."""
+    """Return the named split, or else the only split, as a ``datasets.IterableDataset``."""
     from datasets import load_dataset_builder
 
     is_folder = name.name.startswith(("/", "."))
@@ -115,7 +116,7 @@ def _load_split(name: _DatasetName) -> Any:
 
 
 def _check_card(folder: Path) -> None:
-    """Raise OSError if the metadata of a data set names data outside of its folder."""
+    """Raise OSError if the card (metadata) of a data set names data outside of its folder."""
     import yaml
     from huggingface_hub import DatasetCard
 
@@ -133,7 +134,7 @@ def _check_card(folder: Path) -> None:
 def _iter_strings(value: object, seen: set[int]) -> Iterator[str]:
     """Yield the strings under ``data_files`` and ``data_dir`` at any depth of a card.
 
-    Each container is read once; ``seen`` collects the ids (``id``) of the containers that were read.
+    ``seen`` collects the ids (``id``) of the containers that were read.
     """
     # In YAML, a container can occur many times, and can contain itself.
     if not isinstance(value, (dict, list)) or id(value) in seen:

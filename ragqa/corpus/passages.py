@@ -25,7 +25,6 @@ def split_document(document: Document, split: Splitter) -> Iterator[tuple[int, i
 
 
 def _iter_parts(text: str, section: Section) -> Iterator[tuple[int, int]]:
-    """Yield the start and end of each part of a section that is split separately."""
     if section.has_records:
         yield from (line.span() for line in _LINE.finditer(text, section.start, section.end))
     else:
@@ -76,7 +75,6 @@ class _Place:
         self._from_section = (section.start, section.number) if section.number else None
 
     def find_number(self, position: int) -> int:
-        """Return the number of the unit at a position; 0 if the document has no units."""
         if not self._separator:
             return 0
         counted, number = self._from_section or self._from_start

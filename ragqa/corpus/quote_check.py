@@ -22,7 +22,7 @@ class QuoteCheck:
     """Passage in which the match begins, and the span of the match in the passage; None if there is no match."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the result as JSON values, with the place as in ``Source.to_dict``."""
+        """Return a dictionary of JSON values, with the place as in ``Source.to_dict``."""
         match = self.match
         row: dict[str, Any] = {
             "found": match.is_found,
@@ -43,14 +43,14 @@ class QuoteCheck:
 
 
 def check_quote(documents: DocumentList, document: IndexedDocument, quote: str) -> QuoteCheck:
-    """Find a quotation in a document of an index, or else the document's most similar part.
+    """Return the place of a quotation in a document, or else the document's most similar part.
 
-    Titles and headings are not searched, because an index does not store them in the text of a document.
+    Titles and headings are not searched, because an index stores them apart from the text.
 
     Args:
         documents: documents of the index.
         document: document to search, one of ``documents``.
-        quote: the quotation.
+        quote: quotation, as for ``find_quote``.
 
     Raises:
         BadInput: as for ``find_quote``.
@@ -71,7 +71,7 @@ def check_quote(documents: DocumentList, document: IndexedDocument, quote: str) 
 def join_passages(passages: Sequence[Passage]) -> str:
     """Return the text of a document from the first passage on.
 
-    Each character between passages, which an index does not store, becomes a line break.
+    An index does not store the characters between passages; each becomes a line break.
 
     Args:
         passages: passages of the document in order, at least one.

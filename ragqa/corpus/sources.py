@@ -61,9 +61,9 @@ def read_documents(
 ) -> Iterator[Document]:
     """Yield the documents of files, folders and data sets of the hub, always in the same order.
 
-    ``ragqa.corpus.formats.registry`` chooses the format of a file, ``ragqa.corpus.formats.encodings`` the encoding of
-    a text. The members of tar and zip archives are read like files. Files can be compressed as ``.xz``, ``.gz`` or
-    ``.bz2``. Plain text does not change: line ends and control characters stay.
+    Empty documents and duplicates are left out. ``ragqa.corpus.formats.registry`` chooses the format of a file. The
+    members of tar and zip archives are read like files. Files can be compressed as ``.xz``, ``.gz`` or ``.bz2``. Plain
+    text does not change: line ends and control characters stay.
 
     Args:
         paths: files, folders, or names of data sets ``hf:…`` (see ``ragqa.corpus.hub``).
@@ -133,7 +133,6 @@ def _has_text(document: Document) -> bool:
 def _read_paths(
     paths: Sequence[Path], problems: ProblemHandler, tesseract: str, on_wait: WaitHandler
 ) -> Iterator[tuple[InputFile, int, Document]]:
-    """Yield the documents of each file, count its bytes, and reject unreadable files."""
 
     def reject(path: str | Path, error: Exception) -> None:
         problems.reject(_as_text(path), f"cannot be read: {describe_error(error)}")
@@ -170,12 +169,12 @@ def _read_file(
 
 
 def _as_text(path: str | Path) -> str:
-    """Return a path as valid text; bytes of a file name that are not UTF-8 are replaced."""
+    """Return a path with U+FFFD for each byte that is not UTF-8."""
     return os.fsencode(path).decode(errors="replace")
 
 
 def to_document_id(name: str) -> str:
-    """Return an id or path as an index stores it: U+FFFD replaces what UTF-8 cannot encode."""
+    """Return an id or path as an index stores it, with U+FFFD for whatever UTF-8 cannot encode."""
     try:
         return _as_text(name)
     except UnicodeEncodeError:
@@ -183,7 +182,7 @@ def to_document_id(name: str) -> str:
 
 
 def _compute_digests(document: Document) -> tuple[bytes, bytes]:
-    """Return 16-byte digests of a document's title and text, and of its path and id."""
+    """Return two digests of 16 bytes: of a document's title and text, and of its path and id."""
     text = blake2b(f"{len(document.title)} {document.title}".encode(), digest_size=16, person=b"text")
     text.update(document.text.encode())
     path_and_id = f"{document.path}\0{document.id}".encode()

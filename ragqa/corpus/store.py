@@ -43,7 +43,7 @@ _LISTS = ("headings", "tags")
 """Columns of lists, stored as strings joined by line breaks, because even empty lists of Arrow take space."""
 _PASSAGE_FIELDS = [field.name for field in fields(Passage) if field.name != "id"]
 DELETED = "deleted.npy"
-"""File with the rows of deleted passages, as sorted int64."""
+"""Name of the file with the sorted rows (int64) of deleted passages."""
 _BATCH = 1000
 """Number of rows in a batch; only the last batch of a file can have fewer."""
 _BATCH_CHARACTERS = 32 << 20
@@ -88,7 +88,7 @@ class PassageWriter:
             self._temporary_file.unlink()
 
     def add_document(self, document: Document, spans: Iterable[tuple[int, int]]) -> int:
-        """Append the passages of a document, and return their number; see ``make_passages``."""
+        """Append the passages that ``make_passages`` makes of a document; return their number."""
         before = self.rows
         for passage in make_passages(document, spans):
             self.add_passage(passage)
@@ -177,10 +177,10 @@ class PassageStore:
         return len(self) - len(self.deleted)
 
     def get_live_rows(self, ranks: npt.ArrayLike) -> npt.NDArray[np.int64]:
-        """Return the rows [N] of live (not deleted) passages by their ranks among these.
+        """Return the rows (int64) of live passages, in the shape of ``ranks``.
 
         Args:
-            ranks: [N] numbers of live passages in row order, from 0 to ``live_count`` - 1.
+            ranks: numbers from 0 to ``live_count`` - 1, which count only the live passages, in row order.
         """
         live_before = self.deleted - np.arange(len(self.deleted))
         return np.asarray(ranks, np.int64) + np.searchsorted(live_before, ranks, side="right")
@@ -214,8 +214,8 @@ class PassageStore:
         """Return the sorted rows [N] of all live passages whose columns pass all tests.
 
         Args:
-            tests: function that returns True if a value passes, by column of strings. It gets each distinct value of a
-                file once.
+            tests: for each column (of strings), a function that returns True if a value passes. It is called once for
+                each distinct value in a file.
         """
         rows = [np.empty(0, np.int64)]
         for first, file, *columns in zip(self._first_rows, self._files, *map(self._iter_column, tests), strict=False):
@@ -228,7 +228,10 @@ class PassageStore:
         return np.setdiff1d(np.concatenate(rows), self.deleted)
 
     def find_starts(self, columns: Iterable[str]) -> npt.NDArray[np.int64]:
-        """Return the rows [N] at which ``columns`` change, including row 0 and deleted rows."""
+        """Return the first row, and all rows where one of ``columns`` differs from the row before.
+
+        Deleted rows count, too.
+        """
         import pyarrow.compute as pc
 
         is_start = np.zeros(len(self), bool)
@@ -251,7 +254,7 @@ class PassageStore:
         return values
 
     def _iter_column(self, name: str) -> Iterator[pa.ChunkedArray]:
-        """Yield the values of a column of strings, for each file."""
+        """Yield the values of a column of strings, file by file."""
         number = _PASSAGE_FIELDS.index(name)
         for file in self._files:
             columns = (
@@ -320,19 +323,19 @@ class PassageStore:
 
 
 def _make_passage(row: int, *values: Any) -> Passage:
-    """Make the passage of a row from its values in the order of ``_PASSAGE_FIELDS``."""
     columns = dict(zip(_PASSAGE_FIELDS, values, strict=True))
     lists = {name: tuple(columns[name].split("\n")) if columns[name] else () for name in _LISTS}
     return Passage(row, **{**columns, **lists})
 
 
 class _PassageFile(NamedTuple):
-    """Opened Arrow file; all its batches but the last have the same number of rows."""
+    """Opened Arrow file of passages."""
 
     path: Path
     reader: Any  # pa.ipc.RecordBatchFileReader
     rows: int
     rows_per_batch: int
+    """Number of rows in each batch except the last, which can have fewer."""
 
 
 def _read_columns(file: _PassageFile, reader: Any, batch: int) -> list[pa.Array]:

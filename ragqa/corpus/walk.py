@@ -50,10 +50,7 @@ def is_ignored(name: str) -> bool:
 
 
 def _list_visible(folder: Path) -> tuple[list[Path], list[str]]:
-    """Return the visible folders in a folder, and the names of its visible files, both sorted.
-
-    Links to folders count as files.
-    """
+    """Return the visible folders and the names of visible files, sorted; links count as files."""
     folders, files = [], []
     with os.scandir(folder) as entries:
         for entry in entries:
@@ -93,7 +90,7 @@ def check_paths(paths: Sequence[Path]) -> None:
     """Check that each path is a file, a folder or a well-formed name of a data set on the hub.
 
     Raises:
-        BadInput: a path is none of these, cannot be read, or belongs to an artefact; the message names the first one.
+        BadInput: a path is none of these, cannot be reached, or belongs to an artefact; the message names the path.
     """
     for path in paths:
         if hub.is_hub_name(path):

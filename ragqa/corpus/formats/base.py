@@ -101,7 +101,8 @@ class Document:
 
 
 NumberedDocument = tuple[int, Document]
-"""Document after the number of its first line or row, from 1; the number is 0 if the document is the whole file."""
+"""Number and document: the number of the document's first line or row, from 1; 0 for a whole file, a mail, or the first
+part of a table."""
 
 
 @dataclass
@@ -115,7 +116,7 @@ class CorpusReport:
     empty: int = 0
     """Number of documents left out because their body has only white space."""
     undecodable: int = 0
-    """Number of files or records in which undecodable bytes were replaced by U+FFFD."""
+    """Number of files or records in which invalid bytes or characters were replaced by U+FFFD."""
     redirects: int = 0
     """Number of wiki pages left out because they only redirect to another page."""
     disambiguations: int = 0
@@ -232,7 +233,7 @@ WaitHandler = Callable[[str, float], object]
 
 
 def ignore_wait(path: str, seconds: float) -> None:
-    """Do nothing; this is the default of ``WaitHandler`` arguments."""
+    """Do nothing: the default ``WaitHandler``."""
 
 
 @dataclass(frozen=True)
@@ -242,7 +243,7 @@ class InputFile:
     path: str
     """Path that reports and documents show."""
     name: str
-    """File name without a compression suffix, from which format and title are derived."""
+    """File name, from which format and title are derived; for a parser, without a compression suffix."""
     stream: BufferedReader
     problems: ProblemHandler
     budget: ExpansionBudget = field(default_factory=ExpansionBudget)
@@ -277,7 +278,7 @@ class InputFile:
         """Return the whole content of the file.
 
         Raises:
-            LimitError: the content is longer than MAX_TEXT_BYTES.
+            LimitError: the content is longer than MAX_TEXT_BYTES, or the file expands too much.
         """
         data = BytesIO()
         while chunk := self.stream.read(_CHUNK):
@@ -293,7 +294,7 @@ class InputFile:
                 default, their undecodable bytes are replaced by U+FFFD.
 
         Raises:
-            LimitError: a line is longer than MAX_RECORD_BYTES.
+            LimitError: a line is longer than MAX_RECORD_BYTES, or the file expands too much.
         """
         encoding = self._skip_byte_order_mark()
         if encoding == "utf-8":
@@ -349,7 +350,7 @@ class InputFile:
 
 
 def describe_error(error: Exception) -> str:
-    """Return a one-line message for one of ``READ_ERRORS``."""
+    """Return a clear message for one of ``READ_ERRORS``."""
     if isinstance(error, MemoryError):
         return "it needs more memory than there is"
     if (problem := str(error).partition("(")[0].strip()) in _NOT_OF_FORMAT:

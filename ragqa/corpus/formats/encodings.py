@@ -57,8 +57,9 @@ def decode(data: bytes, encoding: str) -> tuple[str, bool]:
 def choose_encoding(data: bytes) -> str:
     """Return the encoding of a text without a byte order mark.
 
-    It is UTF-8 if at most half of the characters outside ASCII are invalid. Else it is the declared encoding if the
-    bytes fit that, or else a guess. A text in ASCII can declare an encoding of seven bits, such as ISO-2022-JP.
+    For bytes in ASCII, the result is the declared seven-bit encoding, such as ISO-2022-JP, or else UTF-8. For other
+    bytes, it is UTF-8 if at most half of the characters outside ASCII are invalid; else the declared encoding if it can
+    decode the bytes; else a guess.
     """
     if data.isascii():
         return _find_declared(data, seven_bits=True) or "utf-8"
@@ -84,11 +85,7 @@ def decode_declared(data: bytes, name: str) -> str:
 
 
 def _find_codec(name: str) -> str:
-    """Return the name of Python's codec for an encoding of texts.
-
-    Raises:
-        LookupError: there is no such codec, or it is not for texts.
-    """
+    """Return the name of Python's codec for a text encoding; raise LookupError without one."""
     codec = codecs.lookup(name.encode("ascii", "replace").decode())
     is_of_texts = getattr(codec, "_is_text_encoding", True)
     if not is_of_texts or codec.name in ("idna", "punycode", "unicode_escape", "undefined"):

@@ -1,4 +1,4 @@
-"""Front matter: the fields between two lines of dashes at the start of a Markdown file."""
+"""Read front matter: the YAML fields at the start of a Markdown file."""
 
 import re
 from contextlib import suppress

@@ -49,7 +49,7 @@ def parse_html(page: str, file: InputFile) -> Document:
     parser = _HtmlPage()
     parser.read(iter_tokens(page))
     parts, title = parser.finish(), parser.get_title()
-    # If no heading of level 1 repeats the page's title, all headings move down a level, so that none becomes the title.
+    # If the title of the page is not a heading of level 1, too, headings move down a level, and none becomes the title.
     has_other_title = bool(title) and ("heading", 1, title) not in parts
     outline, texts, position = Outline(), list[str](), 0
     for kind, level, text in parts:
@@ -86,7 +86,6 @@ class _HtmlPage:
         self._tag = ""
 
     def read(self, tokens: Iterable[Token]) -> None:
-        """Add the tags and texts of a page."""
         handlers = {
             "start": self._handle_start_tag,
             "attributes": self._handle_attributes,
@@ -106,7 +105,6 @@ class _HtmlPage:
         return _SPACES.sub(" ", "".join(self._titles[0] if self._titles else [])).strip()
 
     def _end_part(self) -> None:
-        """End the current part, which is a text or a heading."""
         text = _BLANK_LINES.sub("\n\n", "".join(self._pieces)).strip()
         if text:
             is_heading = self._heading_level and len(text) <= MAX_HEADING_CHARACTERS

@@ -47,9 +47,9 @@ class HtmlTable:
         self.rows: list[list[Cell]] = []
         """Cells by row."""
         self.caption: list[str] = []
-        """Pieces of the text outside of cells."""
+        """Pieces of the text before the first row, and before the first cell of each row."""
         self.has_inner = False
-        """True if the table contains another table; then it only serves layout, and gives no records."""
+        """True if the table contains another table; then it probably serves layout, and gives no records."""
 
     def add_text(self, text: str) -> None:
         """Add a text to the last cell, or to the caption if the last row has no cell."""
@@ -59,8 +59,9 @@ class HtmlTable:
     def make_records(self) -> list[str]:
         """Return the rows of the table as records, without the header.
 
-        The header is the first one to three rows or, in a table of two columns, the first column. The list is empty if
-        the table has no header, no other row, only one column, an inner table, or too many repeated cells.
+        The header is the first one to three rows or, if each row is a header cell and another cell, the first column.
+        The list is empty if the table has no header, no other row, only one column, an inner table, or too many
+        repeated cells.
         """
         rows = [row for row in self.rows if row]
         if self.has_inner or not rows:

@@ -2,7 +2,7 @@
 
 Python's ``html.parser`` takes quadratic time on unclosed constructs (``<!--``, ``</``, ``<a``; versions of Python
 differ), and raises errors on some declarations. This module follows the HTML standard
-(https://html.spec.whatwg.org/multipage/parsing.html), but reads an unclosed construct as text.
+(https://html.spec.whatwg.org/multipage/parsing.html), but reads an unclosed tag or comment as text.
 """
 
 import re
@@ -26,8 +26,8 @@ _LONG_NUMBER = re.compile(r"&#(?:0*+[0-9]{8,}+|[xX]0*+[0-9a-fA-F]{8,}+);?")
 def iter_tokens(page: str) -> Iterator[Token]:
     """Yield the tags and texts of a page in order, with decoded character references.
 
-    Comments and the contents of scripts and styles are skipped. If a tag ``meta``, ``td`` or ``th`` has attributes, a
-    token ``attributes`` follows its start token.
+    Comments, declarations and the contents of scripts and styles are skipped. If a tag ``meta``, ``td`` or ``th`` has
+    attributes, a token ``attributes`` follows its start token.
     """
     scanner = _Scanner(page)
     text_start = position = 0

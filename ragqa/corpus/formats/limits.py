@@ -49,7 +49,9 @@ def check_size_on_disk(path: Path) -> None:
 
 
 class ExpansionBudget:
-    """Number of bytes to which a file can still expand; it grows with the bytes that are read.
+    """Number of bytes to which a file can still expand.
+
+    The budget begins with FREE_BYTES, its maximum. It grows by MAX_RATIO for each byte that is read from the disk.
 
     Args:
         tell: function that returns the number of bytes read from the disk so far; None for no limit.
@@ -64,8 +66,7 @@ class ExpansionBudget:
         """Subtract ``size`` expanded bytes from the budget.
 
         Raises:
-            LimitError: the budget is spent. It grows by MAX_RATIO for each byte read from the disk, but never above its
-                initial size.
+            LimitError: the budget is too small.
         """
         if self._tell is None:
             return
@@ -74,11 +75,11 @@ class ExpansionBudget:
         self._position = position
         if self._left < 0:
             raise LimitError(f"it expands to more than {MAX_RATIO} times its size, as only a hostile file does")
-        # The budget never exceeds its initial size, else a bomb could hide behind gigabytes of text.
+        # Without a maximum, a bomb could hide behind gigabytes of text.
         self._left = min(self._left, self._most)
 
     def count_whole(self, size: int) -> None:
-        """Count a whole file of ``size`` bytes as read, for formats that are not read in order."""
+        """Set the budget and its maximum for a file of ``size`` bytes that is not read in order."""
         self._most = self._left = FREE_BYTES + MAX_RATIO * size
         self._position = size
 
@@ -90,14 +91,14 @@ class LimitedStream(RawIOBase):
         self._stream, self._budget = stream, budget
 
     def readable(self) -> bool:
-        """Return True."""
+        """Return True, as ``BufferedReader`` requires."""
         return True
 
     def readinto(self, buffer: "WriteableBuffer", /) -> int:
         """Read bytes into ``buffer``, and return their number.
 
         Raises:
-            LimitError: the budget is spent.
+            LimitError: the budget is too small.
         """
         size = self._stream.readinto(buffer)
         self._budget.spend(size)

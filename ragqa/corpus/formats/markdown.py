@@ -47,10 +47,7 @@ def read(file: InputFile) -> Iterator[NumberedDocument]:
 
 @dataclass(frozen=True)
 class _Table:
-    """Table of a text."""
-
     headings: tuple[str, ...]
-    """Headings above the table."""
     line: int
     """Line of the first row below the header, from 1."""
     records: list[str]
@@ -69,7 +66,6 @@ class _Parser:
         self._line = 0
 
     def run(self) -> None:
-        """Find the headings and tables of the text."""
         fence = ""
         while self._line < len(self._lines):
             line, following = self._peek(0), self._peek(1)

@@ -15,8 +15,8 @@ _VISIBLE = re.compile(r"\S")
 class Outline:
     """Builder of the sections of a text; its methods are called in the order of the text.
 
-    The characters of headings belong to no section, because passages have their headings as a separate field. If the
-    first heading is the only one of level 1, it is the title of the document, and not among the headings of sections.
+    The characters of headings belong to no section, because passages have their headings as a separate field. If only
+    the first heading has level 1, it is the title of the document, and not among the headings of sections.
     """
 
     def __init__(self) -> None:

@@ -2,7 +2,7 @@
 
 To add a format, write a module with a function ``read``, and add an entry to ``FORMATS``; docs/architecture.md also has
 the steps for Office files, light markup and containers. The suffix of the file name determines the format or, if the
-suffix is unknown, the first bytes of the content.
+suffix is unknown or belongs to several formats, the first bytes of the content.
 """
 
 import bz2

@@ -16,11 +16,11 @@ _NOT_ESCAPED = re.compile("[<>]|&(?!(?:amp|lt|gt);)")
 def read(file: InputFile) -> Iterator[NumberedDocument]:
     """Yield the articles of the file as documents.
 
-    A first line that repeats the title of its article belongs to no section.
+    A first line that repeats the title of its article is left out of the section.
 
     Raises:
         BadLine: in strict mode, text is outside of an article, or an article is malformed or has no end.
-        LimitError: an article is longer than MAX_RECORD_BYTES.
+        LimitError: an article is longer than MAX_RECORD_BYTES, or as for ``InputFile.iter_lines``.
     """
     for first, lines, is_replaced in _iter_articles(file):
         head = _parse_head(lines[0])

@@ -34,7 +34,7 @@ _MAX_WORK = 500_000_000
 _MAX_LEVELS = 30
 """Maximum depth of nested parts; deeper parts are left out."""
 MailItem = Document | InputFile
-"""Mail, or one of its attachments."""
+"""Document of a mail, or opened file of an attachment."""
 
 
 def iter_mail(file: InputFile) -> Iterator[MailItem]:
@@ -86,7 +86,6 @@ def _finish_mail(lines: list[bytes], size: int, file: InputFile, number: int) ->
 
 
 def _read_mail(data: bytes, file: InputFile, identifier: str, number: int = 0) -> Iterator[MailItem]:
-    """Yield a mail and its attachments; reject a mail that cannot be parsed."""
     try:
         if len(data) * len(_BOUNDARY.findall(data)) > _MAX_WORK:
             raise ValueError("it has too many parts")

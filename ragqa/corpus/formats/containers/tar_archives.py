@@ -29,14 +29,14 @@ _SPARSE, _NOT_SPARSE = "GNU.sparse.", "not.sparse."
 
 
 def iter_members(file: InputFile) -> Iterator[InputFile]:
-    """Yield the visible files of a tar archive; read each one before the next is yielded.
+    """Yield the visible files of a tar archive; each must be read before the next one.
 
-    Sparse files are left out, and counted in the report. The path of a member is ``ARCHIVE/PATH``; parts of PATH that
-    lead out of the archive are removed.
+    Links and sparse files are left out; the report counts the sparse files. The path of a member is ``ARCHIVE/PATH``;
+    parts of PATH that lead out of the archive are removed.
 
     Raises:
         tarfile.TarError: the archive is damaged or cut short, or has headers of an unreasonable size.
-        LimitError: more than MAX_RECORD_BYTES of zeros follow the last member.
+        LimitError: more than MAX_RECORD_BYTES of zeros follow the last member, or the archive expands too much.
     """
     with _convert_errors():
         stream: Any = _EndingStream(file.stream)
@@ -106,7 +106,7 @@ class _CheckedMember(tarfile.TarInfo):
 def _check_records(header: bytes) -> None:
     """Raise ReadError if an extended header is malformed, or has a number of 200 digits.
 
-    It consists of records ``LENGTH KEYWORD=VALUE``; LENGTH counts all bytes of a record, with the line end.
+    Such a header consists of records ``LENGTH KEYWORD=VALUE``; LENGTH counts all bytes of a record, with the line end.
     """
     place = 0
     while place < len(header):
@@ -160,7 +160,7 @@ def _convert_errors() -> Iterator[None]:
 
 
 def _check_end(archive: BinaryIO) -> None:
-    """Check that only zeros follow the last member of a tar archive, at most MAX_RECORD_BYTES."""
+    """Raise an error unless a tar archive ends with a whole block, and with limited zeros."""
     # tarfile mistakes a damaged header for the end of the archive.
     end = archive.tell()
     while tail := archive.read(BUFFER_BYTES):

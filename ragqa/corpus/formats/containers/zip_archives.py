@@ -19,7 +19,7 @@ _MAX_DIRECTORY_BYTES = 16 << 20
 _SIZE_OF_DIRECTORY = 5
 """Index of the size of this list in the end record that ``zipfile`` reads."""
 _MALFORMED = (ValueError, OverflowError, RuntimeError, NotImplementedError, struct.error)
-"""Errors of other modules that ``zipfile`` raises on malformed archives and unknown compressions."""
+"""Errors, besides BadZipFile, that ``zipfile`` raises on malformed archives and unknown compressions."""
 
 
 def iter_zip_members(file: InputFile) -> Iterator[InputFile]:
@@ -51,7 +51,6 @@ def iter_zip_members(file: InputFile) -> Iterator[InputFile]:
 
 
 def _format_date(info: zipfile.ZipInfo) -> str:
-    """Return the date of a member as YYYY-MM-DD; an empty string if it has no valid date."""
     year, month, day = info.date_time[:3]  # for a member without a date, zip stores the year 1980
     try:
         return date(year, month, day).isoformat() if year > 1980 else ""

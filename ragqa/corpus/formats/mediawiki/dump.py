@@ -17,7 +17,7 @@ from ragqa.corpus.formats.mediawiki.text import extract_plain_text
 
 _CHUNK_BYTES = 1 << 16
 _MAX_DEPTH = 8
-"""Maximum number of nested elements whose names are stored; the format has four."""
+"""Maximum number of nested elements whose names are stored; the format has five."""
 _MAX_PAGE_CHARACTERS = 20_000_000
 """Maximum length of a page in characters: ten times the limit of MediaWiki."""
 _MAX_TOKEN_BYTES = 1 << 20
@@ -98,7 +98,6 @@ class _DumpParser:
         self._finished_pages: list[_WikiPage] = []
 
     def take_pages(self) -> list[_WikiPage]:
-        """Return the pages that were finished since the last call."""
         pages, self._finished_pages = self._finished_pages, []
         return pages
 
@@ -108,7 +107,7 @@ class _DumpParser:
         return INVISIBLE_PREFIXES | {self._namespaces[key] for key in (_FILES, _CATEGORIES) if key in self._namespaces}
 
     def find_namespace(self, page: _WikiPage) -> str:
-        """Return the key of a page's namespace, which the title shows in dumps from before 2012."""
+        """Return the key of a page's namespace; dumps from before 2012 have it only in the title."""
         if page.namespace:
             return page.namespace
         prefix = normalize_prefix(page.title.partition(":")[0]) if ":" in page.title else ""
@@ -120,7 +119,6 @@ class _DumpParser:
         return {name: key for key, name in reversed(self._namespaces.items())}
 
     def describe_place(self) -> str:
-        """Return the parser's position in the file as a phrase for error messages."""
         if "page" in self._path:
             return f"in {self._page}"
         return f"after {self._page}" if self._page.line else "before the first page"

@@ -104,13 +104,8 @@ def _remove_elements(text: str) -> str:
 def _find_end(text: str, start: int, name: str, unclosed: set[str]) -> tuple[int, int]:
     """Return the end of the content of a comment or element, and the end of its end tag.
 
-    For an unclosed element, the result is -1 and ``start``. An unclosed comment ends with the text.
-
-    Args:
-        text: the wikitext.
-        start: first character of the content.
-        name: name of the element; empty for a comment.
-        unclosed: names of elements without another end tag; the function adds names.
+    A comment has an empty name. For an unclosed element, the result is -1 and ``start``; its name is added to
+    ``unclosed``. An unclosed comment ends with the text.
     """
     if not name:
         end = text.find("-->", start)

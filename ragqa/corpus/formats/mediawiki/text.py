@@ -56,6 +56,7 @@ def extract_plain_text(
         remove_first: True to remove simple markup before parsing, which is faster; tests compare both ways.
 
     Raises:
+        ImportError: mwparserfromhell is not installed.
         Exception: any error that the parser raises on unusual markup.
     """
     from mwparserfromhell import parse

@@ -15,7 +15,7 @@ ENCRYPTED = "encrypted"
 MAX_DEPTH = 50
 """Maximum number of nested text boxes, tables and other containers; deeper containers are left out."""
 BOLD_LEVEL = 8
-"""Level of a bold line that looks like a heading; no heading has a deeper level."""
+"""Level of a bold line that looks like a heading, except in a PDF; no heading has a deeper level."""
 # Titles that programs write into the metadata by themselves.
 _NO_TITLE = re.compile(
     r"\W*(?:powerpoint presentation|untitled.*|unspecified|anonymous|(?:document|presentation|slide|book|title)\W*\d*"
@@ -32,7 +32,7 @@ class UnreadableFile(Exception):
 
 @dataclass(frozen=True)
 class Content:
-    """Text and metadata of a file; ``Document`` describes the fields without a description."""
+    """Text and metadata of a file; ``Document`` describes the sections and the unit."""
 
     text: str
     sections: tuple[Section, ...]
@@ -40,6 +40,7 @@ class Content:
     """Title of the document; empty if it has none."""
     unit: str = ""
     date: str = ""
+    """Date in the metadata, YYYY-MM-DD; empty if unknown."""
     note: str = ""
     """Description of the parts that were not read, for the report; empty if the whole file was read."""
 
@@ -144,7 +145,7 @@ class TextBuilder:
         self._outline.add_heading(1, "", self._length, self._length)
 
     def finish(self, title: str = "", date: str = "") -> Content:
-        """Return the content; a heading becomes its title if ``title`` is generic or empty.
+        """Return the content; a heading can become its title if ``title`` is generic or empty.
 
         Args:
             title: title in the metadata of the file; ``choose_title`` decides whether it is generic.
@@ -196,7 +197,7 @@ def choose_title(title: str) -> str:
 def is_bold_heading(text: str) -> bool:
     """Return True if a bold paragraph looks like a heading.
 
-    It is one line of at most 100 characters, has a letter, and does not end with one of ``.,:;!`` or a quote after it.
+    It is one line of at most 100 characters, has a letter, and does not end with one of ``.,:;!``, even within quotes.
     """
     return len(text) <= 100 and "\n" not in text and not _SENTENCE_END.search(text) and any(map(str.isalpha, text))
 

@@ -42,7 +42,7 @@ class Line:
     top: float
     """Distance of the baseline of the first character from the lower edge of the page, in points."""
     bottom: float
-    """Distance of the last character's baseline, smaller if a hyphenated word joins two lines of the page."""
+    """Distance as in ``top``, for the last character; smaller if a hyphenated word joins two lines of the page."""
     size: float
     """Font size in points."""
     is_bold: bool
@@ -145,12 +145,7 @@ def _find_gutter(lines: Sequence[Line]) -> tuple[float, float] | None:
 def _split_line(line: Line, left: float, right: float) -> tuple[Line, Line] | None:
     """Return the parts of a line to the left and right of a gap; None if the line crosses it.
 
-    A part can be without cells.
-
-    Args:
-        line: line to divide.
-        left: left edge of the gap, in points.
-        right: right edge of the gap, in points.
+    A part can be without cells. ``left`` and ``right`` are the edges of the gap in points.
     """
     halves = [cell for cell in line.cells if cell.right <= left], [cell for cell in line.cells if cell.left >= right]
     if len(halves[0]) + len(halves[1]) < len(line.cells):
@@ -162,7 +157,7 @@ def is_table(lines: Sequence[Line]) -> bool:
     """Return True if successive lines with several cells form a table.
 
     The first line has the column names, and at least two rows follow, each with at most as many cells. No name begins
-    or ends like a part of a sentence; of two names, both have letters.
+    or ends like a part of a sentence; if there are two names, both have letters.
     """
     header, *rows = lines
     names = [cell.text for cell in header.cells]

@@ -51,7 +51,7 @@ class _Format(NamedTuple):
 
 
 def format_number(value: float, code: str) -> str:
-    """Return a number in a format of Excel; an empty string if the format is not supported.
+    """Return a number in a format of Excel; an empty string if this is not supported.
 
     Args:
         value: number of the cell.
@@ -99,11 +99,12 @@ def iter_tables(package: Package, names: Sequence[str]) -> Iterator[Iterator[dic
     """Yield an iterator over the rows of each sheet of an Excel or OpenDocument file.
 
     The rows begin with row 1 of the sheet, and end with the last row in the file or where the file is damaged. A row
-    is a dictionary of formatted numbers by column, from 0. Numbers in unsupported formats are missing.
+    is a dictionary of formatted numbers by column, from 0. Numbers in unsupported formats are missing. For an Excel
+    file without supported formats, and after damage, no sheet is yielded.
 
     Args:
         package: package of the file.
-        names: names of all sheets, in the order to yield them; an OpenDocument file ignores them and keeps its order.
+        names: names of all sheets, in the order to yield them; for an OpenDocument file, the order of the file counts.
     """
     with suppress(UnreadableFile, ParseError):
         if "content.xml" in package.names:

@@ -53,7 +53,7 @@ def read_open_document(package: Package) -> Content:
 
 
 class _OpenDocumentParser:
-    """Parser that adds the blocks of a document to a builder."""
+    """Parser that adds the content of a file to a builder."""
 
     def __init__(self, builder: TextBuilder, root: Element) -> None:
         self.builder = builder
@@ -139,7 +139,6 @@ def _read_text(element: Element) -> str:
 
 
 def _list_content(element: Element) -> list[Element | str]:
-    """Return the texts and child elements of an element, in order."""
     return [element.text or "", *(part for child in element for part in (child, child.tail or ""))]
 
 

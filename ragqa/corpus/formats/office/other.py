@@ -14,7 +14,7 @@ from ragqa.corpus.formats.office.content import (
 )
 from ragqa.corpus.formats.records import format_record
 
-# kreuzberg loads grammars and models from the network for source code and images, so it never guesses the type.
+# kreuzberg loads grammars and models from the network for source code and images, so the type is always named.
 TYPES = {
     "rtf": "application/rtf",
     "epub": "application/epub+zip",
@@ -25,11 +25,11 @@ TYPES = {
 """Media type of each kind of file that kreuzberg reads."""
 _NOTE_MARK = re.compile(r"\[\^\w+\]")
 _LINE_END = re.compile(r"\n|\t\t")
-"""End of a paragraph, or of a row of a table, in a Word file from before 2007."""
+"""Pattern of the end of a paragraph or table row in a Word file from before 2007."""
 
 
 def read_other(kind: str, data: bytes) -> Content:
-    """Return the content of a file that kreuzberg reads.
+    """Return the content of a file of one of the kinds in ``TYPES``, which kreuzberg reads.
 
     Args:
         kind: kind of the file, a key of ``TYPES``.

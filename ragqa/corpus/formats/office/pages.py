@@ -30,7 +30,7 @@ _MAX_LEVEL = 6
 _CELL_GAP = 1.6
 """Minimum gap between the cells of a table, as a multiple of the font size; gaps between words reach 1."""
 _PARAGRAPH_GAP = 1.3
-"""Minimum distance between paragraphs, as a multiple of the usual distance between lines."""
+"""Minimum distance between paragraphs, as a multiple of the usual line distance or, if larger, of the font size."""
 _MAX_WORDS_OF_CELL = 12
 _BOLD_WEIGHT = 600
 _HYPHEN = "\ufffe"
@@ -97,10 +97,7 @@ def build_content(pages: Sequence[Page], title: str = "", date: str = "") -> Con
 
 
 def make_page(text: str) -> Page:
-    """Return a page with the lines of a recognized text, at equal distances.
-
-    An empty line of the text becomes a gap.
-    """
+    """Return a page with the lines of a recognized text; an empty line becomes a larger gap."""
     rows, lines, place = text.strip().split("\n"), list[Line](), 0.0
     for row in rows:
         if content := _LAST_HYPHEN.sub(_HYPHEN, row.strip()):
@@ -137,7 +134,7 @@ class _Scans:
         return Page((), 1.0)
 
     def describe_unread(self, count: int) -> str:
-        """Return a note on unread pages with images, of ``count`` in all; empty without any."""
+        """Return a note on the unread pages among ``count`` pages; empty if there are none."""
         return f"no text on {self._unread:,} of {count:,} pages {self._problem}" if self._unread else ""
 
 
@@ -154,7 +151,6 @@ def _render(page: Any) -> tuple[bytes, int]:
 
 
 def _read_lines(page: Any) -> Iterator[Line]:
-    """Yield the lines of a page with the edges of their cells."""
     from pypdfium2 import raw
 
     position = 0
@@ -222,7 +218,6 @@ class _PageBuilder:
         self._paragraph = ""
 
     def add_pages(self) -> None:
-        """Add the text of all pages."""
         for number, page in enumerate(self._pages):
             if number:
                 self._end_page(page)
@@ -304,7 +299,6 @@ class _PageBuilder:
 
 
 def _is_row(line: Line) -> bool:
-    """Return True if a line looks like a row of a table: several cells of a few words each."""
     return len(line.cells) > 1 and all(len(cell.text.split()) <= _MAX_WORDS_OF_CELL for cell in line.cells)
 
 

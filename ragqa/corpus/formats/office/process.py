@@ -31,7 +31,7 @@ SECONDS_PER_MEGABYTE = 10.0
 WAIT_SECONDS = 1.0
 """Time between two calls of ``on_wait``, in seconds."""
 _WAIT_FACTOR = 10
-"""Maximum wall-clock time for a file, as a multiple of its CPU time, because the machine can be busy."""
+"""Maximum wall-clock time for a file, as a multiple of its limit of CPU time, because the machine can be busy."""
 
 
 class Extractor:

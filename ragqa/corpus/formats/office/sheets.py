@@ -60,14 +60,9 @@ def read_sheets(data: bytes, package: Package | None = None, title: str = "", da
 
 
 def _add_sheet(builder: TextBuilder, name: str, rows: Iterable[str]) -> None:
-    """Add the rows of a sheet as records, with the name of the sheet as their heading.
+    """Add the records of a sheet, from row 1, with the name of the sheet as their heading.
 
     A default name, such as ``Sheet1``, does not become a heading.
-
-    Args:
-        builder: builder of the content.
-        name: name of the sheet.
-        rows: records of the rows, from row 1; an empty string for a row without a record.
     """
     builder.end_headings()
     if not _PLAIN_NAME.fullmatch(name):

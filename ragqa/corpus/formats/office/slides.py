@@ -55,7 +55,6 @@ def _read_slide(package: Package, name: str, builder: TextBuilder) -> None:
 
 
 def _iter_shapes(slide: Element) -> Iterator[Element]:
-    """Yield the shapes and tables of a slide in order, including grouped ones."""
     return (part for part in slide.iter() if get_name(part) in ("sp", "tbl"))
 
 

@@ -53,7 +53,7 @@ class _WordParser:
 
         Args:
             parent: element with the paragraphs and tables, or a list of them.
-            depth: number of containers around them; if it exceeds ``MAX_DEPTH``, they are left out.
+            depth: number of containers around them; above ``MAX_DEPTH``, they are left out.
         """
         if depth > MAX_DEPTH:
             self.builder.note_depth()
@@ -169,7 +169,6 @@ def _read_text(paragraph: Element) -> str:
 
 
 def _is_bold(paragraph: Element) -> bool:
-    """Return True if all runs with text are bold."""
     runs = [run for run in _iter_visible(paragraph) if get_name(run) == "r" and _read_text(run)]
     marks = [find_child(run, "rPr", "b") for run in runs]
     return bool(runs) and all(mark is not None and get_value(mark, "val") not in _OFF for mark in marks)

@@ -60,7 +60,7 @@ def read_table(file: InputFile, open_table: Callable[[], Table]) -> Iterator[Num
 
     Raises:
         BadInput: in strict mode, the columns do not fit, or the table cannot be read or expands too much.
-        BadLine: in strict mode, a row has no text or no id, or cannot be read.
+        BadLine: in strict mode, a row has no text or no id, or the rows after it cannot be read.
     """
     row = 0
     try:
@@ -147,7 +147,7 @@ def _read_batch(batch: Any, first: int, file: InputFile) -> Iterator[NumberedDoc
 
 
 def _read_column(batch: Any, name: str) -> tuple[list[Any], bool]:
-    """Return a column's values (None if it is missing), and True if bytes were replaced."""
+    """Return the values of a column (None if it is missing), and True if bytes were replaced."""
     if name not in batch.schema.names:
         return [None] * batch.num_rows, False
     column = batch.column(name)
@@ -157,11 +157,7 @@ def _read_column(batch: Any, name: str) -> tuple[list[Any], bool]:
 
 
 def _read_array(array: pa.Array) -> tuple[list[Any], bool]:
-    """Return the values of an array, and True if undecodable bytes were replaced.
-
-    Raises:
-        pa.ArrowException: an offset or an index points outside the array's data.
-    """
+    """Return the values of an array, and True if undecodable bytes were replaced."""
     if pa.types.is_dictionary(array.type):
         # Rows share the strings of the dictionary; with a copy for each row, the data could grow a million times.
         values, is_replaced = _read_array(array.dictionary)

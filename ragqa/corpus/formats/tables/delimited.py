@@ -38,7 +38,7 @@ def read(file: InputFile) -> Iterator[NumberedDocument]:
 
     Raises:
         BadLine: in strict mode, a quote is not closed, or text follows a closing quote.
-        LimitError: a line is longer than MAX_RECORD_BYTES.
+        LimitError: as for ``InputFile.iter_lines``.
     """
     lines = _iter_lines(file)
     sample = list(islice(lines, _SAMPLE_LINES))
@@ -81,10 +81,6 @@ def _find_delimiter(lines: Sequence[str], suffix: str) -> str:
     """Return the delimiter that divides the most lines into the same number of cells.
 
     Lines of a single cell do not count. In a file ``.tsv`` or ``.tab``, the tab is the delimiter if a line has one.
-
-    Args:
-        lines: first lines of the file.
-        suffix: suffix of the file name, in lower case.
     """
     if suffix in (".tsv", ".tab") and any("\t" in line for line in lines):
         return "\t"
@@ -138,13 +134,8 @@ def _iter_rows(lines: Iterator[str], delimiter: str, file: InputFile) -> Iterato
 def _find_columns(rows: Sequence[Sequence[str]]) -> tuple[int, list[str], list[str]]:
     """Find the headings, the column names and the first record of a table.
 
-    Rows of one cell above the header are headings.
-
-    Args:
-        rows: first rows of the table.
-
-    Returns:
-        Number of rows above the records, texts of the headings, and names of the columns (none without a header).
+    Rows of one cell above the header are headings. The result is the number of rows above the records, the texts of
+    the headings, and the names of the columns (none without a header).
     """
     widths = Counter(len(row) for row in rows if row)
     width = max(widths.items(), key=lambda item: (item[1], item[0]), default=(0, 0))[0]

@@ -16,7 +16,7 @@ def read(file: InputFile) -> Iterator[NumberedDocument]:
 
     Raises:
         BadLine: in strict mode, the header is missing or a row is malformed.
-        LimitError: a line is longer than MAX_RECORD_BYTES.
+        LimitError: as for ``InputFile.iter_lines``.
     """
     # The default limit of 128 KiB is too small for some passages. The new limit holds for the whole process.
     csv.field_size_limit(MAX_RECORD_BYTES)

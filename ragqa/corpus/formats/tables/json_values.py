@@ -25,7 +25,8 @@ _MAX_INLINE = 200
 def read(file: InputFile) -> Iterator[NumberedDocument]:
     """Yield the file as one document of records, numbered from 1 in each list.
 
-    A file that is not JSON, or is too long, is read as plain text.
+    A file with one JSON value per line is read as a list. Any other file that is not JSON, and a file that is too long
+    or too deeply nested, is read as plain text.
 
     Raises:
         LimitError: as for ``InputFile.read_bytes``.
@@ -64,7 +65,7 @@ class _Records:
         """Add the records of a value.
 
         Args:
-            value: value to add.
+            value: JSON value.
             level: level of headings in the value, from 2, because a heading of level 1 could become the title.
             number: position of the value in the nearest list, from 1.
         """

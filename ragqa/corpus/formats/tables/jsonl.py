@@ -14,7 +14,7 @@ def read(file: InputFile) -> Iterator[NumberedDocument]:
 
     Raises:
         BadLine: in strict mode, a line is not a document.
-        LimitError: a line is longer than MAX_RECORD_BYTES.
+        LimitError: as for ``InputFile.iter_lines``.
     """
     for number, line, is_replaced in file.iter_lines():
         if line.isspace():
@@ -43,11 +43,7 @@ def _parse_line(line: str, path: str, number: int) -> Document:
 
 
 def _get_id(record: dict[str, object]) -> str:
-    """Return the field ``id``, a string or whole number, as text; an empty string if missing.
-
-    Raises:
-        ValueError: the id has another type.
-    """
+    """Return the field ``id`` as text; an empty string if it is missing."""
     value = record.get("id")
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value)

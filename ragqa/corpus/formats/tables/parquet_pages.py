@@ -59,9 +59,9 @@ def find_largest_page(stream: BufferedReader, group: Any, names: list[str]) -> i
 
 
 def _read_header(stream: BufferedReader, place: int) -> tuple[int, int, int]:
-    """Return the end of the page header at ``place``, and the page's two sizes, in bytes.
+    """Return the end of a page header, and the compressed and uncompressed size of the page.
 
-    The compressed size comes first. A malformed header raises IndexError.
+    All three are in bytes. A malformed header raises IndexError.
     """
     size = _HEAD_BYTES
     while True:

@@ -45,7 +45,7 @@ def find_marks(text: str, start: int, end: int, heading: re.Pattern[str], block:
 
 
 def find_markdown_headings(text: str, start: int, end: int) -> Iterator[Mark]:
-    """Yield Markdown's headings ``# …`` in the characters ``start`` to ``end`` of a text."""
+    """Yield the Markdown headings (``# …``) between two positions of a text, in order."""
     for level, title, first, after in find_marks(text, start, end, HEADING, re.compile(r"[ \t]*(?:```|~~~)")):
         yield level, CLOSING_HASHES.sub("", title).strip(), first, after
 
@@ -74,7 +74,7 @@ def _find_rst_marks(text: str) -> Iterator[Mark]:
 def _find_tex_marks(text: str) -> Iterator[Mark]:
     """Yield the headings of a LaTeX file, and marks of level 0 for parts to leave out.
 
-    These parts are comments and the text outside of the environment ``document``.
+    These parts are lines of comments and the text outside of the environment ``document``.
     """
     beginning, ending = text.find("\\begin{document}"), text.find("\\end{document}")
     start = text.find("\n", beginning) + 1 or len(text) if beginning >= 0 else 0
@@ -91,8 +91,6 @@ def _find_tex_marks(text: str) -> Iterator[Mark]:
 
 @dataclass(frozen=True)
 class _Markup:
-    """Rules of a markup language."""
-
     find_marks: Callable[[str], Iterator[Mark]]
     """Function that yields the marks of a text in order."""
     title: re.Pattern[str] | None = None
