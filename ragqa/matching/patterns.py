@@ -25,7 +25,7 @@ SEARCH_SECONDS = 1.0
 """Time limit in seconds for searching a text; patterns of CuratedTREC take microseconds."""
 _FLAGS = re.IGNORECASE | re.UNICODE | re.MULTILINE
 _MAX_TEXTS = 64
-"""Maximum number of texts to list for a part of a pattern; ``[0-9]{4}`` matches ten thousand texts."""
+"""Maximum number of texts to list for a part of a pattern; ``[0-9][0-9]`` matches a hundred."""
 _SAME_CASE_FOLD = str.maketrans({"ſ": "s", "ı": "i"})
 """Letters that ``re.IGNORECASE`` equates with ASCII letters, unlike ``str.lower``."""
 _TO_TRANSLATE = re.compile(r"(?P<set>\[\^?\]?(?:\\.|[^]\\])*\])|\\N\{[^}]*\}|\\.|\{(?!\d*,?\d*\})", re.DOTALL)

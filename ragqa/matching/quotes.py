@@ -27,7 +27,7 @@ _CANDIDATES = 4
 _SHOWN = 30
 """Number of characters of equal words that are shown on each side of a difference."""
 _LONGEST_DIFFERENCE = 1_000
-"""Maximum length of ``QuoteMatch.difference`` in characters; the rest is cut."""
+"""Number of characters after which ``QuoteMatch.difference`` is cut."""
 _LONGEST_WORD = 100
 """Maximum distance in characters at which the start or end of a cut word is searched."""
 _WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]|(?:(?![\u3040-\u30ff\u3400-\u9fff])\w)+|[^\w\s]")

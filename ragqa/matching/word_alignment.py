@@ -85,7 +85,7 @@ def _pad(word: str) -> list[int]:
 
 
 def _compare(word: str, letters: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """Return the cost [words of the text] of each word of a text in place of ``word``."""
+    """Return the cost [N] of each of the N words of a text in place of ``word``."""
     common = np.cumprod((letters == _pad(word)) & (letters != 0), axis=1).sum(axis=1)
     return np.asarray(np.clip(np.maximum(lengths, len(word)) - common, 1, len(word)))
 
