@@ -61,7 +61,7 @@ class DocumentList:
         return len(self._first_rows)
 
     def read(self, first: int, count: int) -> list[IndexedDocument]:
-        """Return at most ``count`` documents, from number ``first`` (from 0) on."""
+        """Return at most ``count`` documents; the first one has the number ``first``, from 0."""
         part = slice(first, first + count)
         pairs = zip(self._first_rows[part].tolist(), self._counts[part].tolist(), strict=True)
         return [_describe(self._store[row], passages) for row, passages in pairs]

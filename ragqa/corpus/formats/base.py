@@ -72,7 +72,7 @@ class Section:
     number: int = 0
     """Number of the unit (line, page, …) in which the section begins; 0 to count from the start of the text."""
     sheet: str = ""
-    """Name of the sheet of a spreadsheet."""
+    """Name of the sheet of a spreadsheet; empty for other files."""
     has_records: bool = False
     """True if each line is a record of a table; then no passage spans two lines."""
 
@@ -114,7 +114,7 @@ class CorpusReport:
     duplicates: int = 0
     """Number of documents left out because an earlier document has the same title and text."""
     empty: int = 0
-    """Number of documents left out because their body has only white space."""
+    """Number of documents left out because they have only white space."""
     undecodable: int = 0
     """Number of files or records in which invalid bytes or characters were replaced by U+FFFD."""
     redirects: int = 0

@@ -70,7 +70,7 @@ def choose_encoding(data: bytes) -> str:
 
 
 def decode_declared(data: bytes, name: str) -> str:
-    """Decode bytes by the declared encoding; if it does not fit, by ``choose_encoding``.
+    """Decode bytes by the declared encoding if it fits, else by that of ``choose_encoding``.
 
     Bytes that the chosen encoding cannot decode are replaced by U+FFFD.
 

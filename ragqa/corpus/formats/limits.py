@@ -40,7 +40,7 @@ class LimitError(OSError):
 def check_size_on_disk(path: Path) -> None:
     """Raise LimitError if a file is sparse: much larger than its blocks on the disk.
 
-    A sparse file reads as endless zeros. If the file system counts no blocks, the file passes.
+    A sparse file reads as endless zeros. A file for which the file system counts no blocks passes.
     """
     state = path.stat()
     on_disk = state.st_blocks * _BLOCK_BYTES

@@ -42,7 +42,7 @@ def iter_mail(file: InputFile) -> Iterator[MailItem]:
 
     Raises:
         BadInput: in strict mode, the mail cannot be parsed.
-        LimitError: the mail is longer than MAX_RECORD_BYTES.
+        LimitError: the mail is longer than MAX_RECORD_BYTES, or the file expands too much.
     """
     data = file.stream.read(MAX_RECORD_BYTES + 1)
     check_size(len(data), MAX_RECORD_BYTES, "a mail")
@@ -57,6 +57,7 @@ def iter_mailbox(file: InputFile) -> Iterator[MailItem]:
     Raises:
         BadLine: in strict mode, a mail cannot be parsed or is longer than MAX_RECORD_BYTES; the message has its number.
         BadInput: in strict mode, the file is not a mailbox.
+        LimitError: the file expands too much.
     """
     lines, size, number = list[bytes](), 0, 0
     is_after_blank = True

@@ -160,7 +160,7 @@ def _convert_errors() -> Iterator[None]:
 
 
 def _check_end(archive: BinaryIO) -> None:
-    """Raise an error unless a tar archive ends with a whole block, and with limited zeros."""
+    """Check that a tar archive ends in whole blocks, with at most MAX_RECORD_BYTES of zeros."""
     # tarfile mistakes a damaged header for the end of the archive.
     end = archive.tell()
     while tail := archive.read(BUFFER_BYTES):

@@ -197,7 +197,8 @@ def choose_title(title: str) -> str:
 def is_bold_heading(text: str) -> bool:
     """Return True if a bold paragraph looks like a heading.
 
-    It is one line of at most 100 characters, has a letter, and does not end with one of ``.,:;!``, even within quotes.
+    It is one line of at most 100 characters with a letter. Its last sign, quotes and brackets aside, is none of
+    ``.,:;!``.
     """
     return len(text) <= 100 and "\n" not in text and not _SENTENCE_END.search(text) and any(map(str.isalpha, text))
 

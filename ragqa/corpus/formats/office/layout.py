@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 
 HEADING_RATIO = 1.12
-"""Minimum font size of a heading, as a multiple of the usual font size."""
+"""Font size above which a line is a heading, as a multiple of the usual font size."""
 _MARGIN = 0.16
 """Share of the page's height, at the top and at the bottom, in which running heads stand."""
 _MAX_MARGIN_LINES = 3
@@ -68,7 +68,7 @@ def drop_running_heads(pages: Sequence[Page], text_size: float) -> list[Page]:
 
     Args:
         pages: all pages.
-        text_size: usual font size in points; a line in the margin with a much larger font is a heading.
+        text_size: usual font size in points; a line in the margin is a heading above ``HEADING_RATIO`` times this size.
     """
     margins = [[line for line in _find_margin(page) if line.size <= text_size * HEADING_RATIO] for page in pages]
     texts = Counter(text for page in margins for text in {line.text for line in page})

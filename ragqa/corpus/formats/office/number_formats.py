@@ -99,12 +99,12 @@ def iter_tables(package: Package, names: Sequence[str]) -> Iterator[Iterator[dic
     """Yield an iterator over the rows of each sheet of an Excel or OpenDocument file.
 
     The rows begin with row 1 of the sheet, and end with the last row in the file or where the file is damaged. A row
-    is a dictionary of formatted numbers by column, from 0. Numbers in unsupported formats are missing. For an Excel
-    file without supported formats, and after damage, no sheet is yielded.
+    is a dictionary of formatted numbers by column, from 0. Numbers in unsupported formats are missing. If the file
+    is damaged, sheets at the end can be missing; an Excel file without supported formats gives no sheet.
 
     Args:
         package: package of the file.
-        names: names of all sheets, in the order to yield them; for an OpenDocument file, the order of the file counts.
+        names: names of all sheets, in the order to yield them; an OpenDocument file has its own order.
     """
     with suppress(UnreadableFile, ParseError):
         if "content.xml" in package.names:

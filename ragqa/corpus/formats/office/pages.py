@@ -1,7 +1,7 @@
 """Read PDF with pypdfium2: paragraphs, headings and tables of the pages.
 
-A PDF has only characters at positions. Headings are recognized by font sizes, paragraphs by gaps between lines, and the
-cells of tables by gaps within lines.
+A PDF has only characters at positions. Headings are recognized by large or bold type, paragraphs by gaps between lines,
+and the cells of tables by gaps within lines.
 """
 
 import ctypes
@@ -44,7 +44,7 @@ _LAST_HYPHEN = re.compile(r"(?<=[^\W\d])-$")
 _SCAN_DPI, _POINTS = 200, 72
 """Dots per inch of the image of a scanned page, and points per inch."""
 _SCAN_SIZE, _SCAN_LEADING = 5.99, 9.0
-"""Font size and line distance of recognized text, in points; other text hardly has this size."""
+"""Font size and line distance of recognized text, in points; the odd size tells it from other text."""
 _DATE = re.compile(r"D:(\d{4})(\d\d)(\d\d)")
 _UNFINISHED = re.compile(r"[^.!?:;…][\"'”’»)\]]*$")
 

@@ -45,7 +45,7 @@ def find_marks(text: str, start: int, end: int, heading: re.Pattern[str], block:
 
 
 def find_markdown_headings(text: str, start: int, end: int) -> Iterator[Mark]:
-    """Yield the Markdown headings (``# …``) between two positions of a text, in order."""
+    """Yield the Markdown headings (``# …``) of a text; arguments as for ``find_marks``."""
     for level, title, first, after in find_marks(text, start, end, HEADING, re.compile(r"[ \t]*(?:```|~~~)")):
         yield level, CLOSING_HASHES.sub("", title).strip(), first, after
 
