@@ -25,8 +25,6 @@ class TooLarge(HTTPException):
 
 
 class _Bounds:
-    """Deadline of a request, and the number of bytes that its response can still have."""
-
     def __init__(self) -> None:
         self.deadline, self.left = 0.0, 0
 

@@ -220,7 +220,7 @@ def _find_thing_phrase(question: str) -> str:
 
 
 def _complete_name(name: str, title: str) -> str:
-    """Complete a name from a title of one to three capitalised words: "Newton", "Isaac Newton"."""
+    """Return a title such as "Isaac Newton" for a name that is a part of it; else the name."""
     is_part = set(split_words(name)) < set(split_words(title)) and len(title.split()) <= 3
     return title if is_part and title.istitle() else name
 

@@ -362,7 +362,6 @@ class Pipeline:
 
 
 def _finish_answer(retrieved: RetrievedQuestion, answer: Answer, threshold: float) -> Answer:
-    """Decline an answer below the threshold, and add the question and the missing shards."""
     hits = retrieved.hits
     if answer.text is not None and answer.confidence < threshold:
         reason = describe_low_confidence(answer.confidence, threshold)

@@ -25,7 +25,7 @@ _STYLE_OR_CONTROL = re.compile(rf"(?P<style>\x1b\[(?:1|1;32|0)m)|{_CONTROL.patte
 def escape_controls(text: str) -> str:
     """Return a text with visible escapes for control characters and lone surrogates.
 
-    Line feeds and tabs stay.
+    Bidirectional controls and Unicode's line separators are also escaped; line feeds and tabs stay.
     """
     return _CONTROL.sub(_escape, text)
 

@@ -37,7 +37,7 @@ def render_rest(answer: Answer, written: str) -> str:
 
 
 def _get_start(answer: Answer) -> str:
-    """Return the bold part: the answer with a line for each list item, or ``No answer``."""
+    """Return the bold part of the output, with a line for each list item of the answer."""
     if answer.text is not None:
         return _clean_lines(answer.cited_text or "") if answer.statements else to_one_line(answer.text)
     return "No answer in these documents" if answer.sources else "No answer"

@@ -217,7 +217,6 @@ def _load_parts(config: IndexConfig) -> TextEncoder | None:
 
 
 def _compute_signature(paths: Sequence[Path], config: IndexConfig, encoder: TextEncoder | None) -> str:
-    """Return a digest of ragqa's version, the options, the encoder, questions and files."""
     stats = []
     for file in walk_files(paths, on_error=lambda error: None):
         with suppress(OSError):

@@ -67,7 +67,7 @@ def build_or_sync_index(
 
 
 def _find_rebuild_reason(paths: Sequence[Path], out: Path, config: IndexConfig) -> str | None:
-    """Return the reason against a sync, empty if there is no whole index; None if it can sync."""
+    """Return the reason not to sync an index, empty if it is missing or damaged; else None."""
     try:
         manifest = artefacts.read_manifest(out, "index")
     except ArtefactError:  # build_index checks the directory

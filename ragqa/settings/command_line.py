@@ -71,7 +71,6 @@ def parse_config(
 
 
 def _read_config(ConfigClass: Any, file: Path, missing: Any) -> Any:
-    """Return an unchecked config from a JSON file; ``missing`` is as for ``_decode_config``."""
     try:
         values = json.loads(resolve_input_file(file).read_text(encoding="utf-8"))
     except OSError as error:
