@@ -196,10 +196,10 @@ class Versions:
         return len(list((self.plan.get_build_folder(step) / "shards").glob("*.json")))
 
     def prune(self, needed: list[int]) -> None:
-        """Delete all versions and snapshots that are not needed, finished or not.
+        """Delete versions and snapshots, finished or not, except the newest and the needed ones.
 
         Args:
-            needed: training steps of versions to keep, in addition to the last two finished versions.
+            needed: training steps of versions to keep, in addition to the newest ``KEEP`` finished versions.
         """
         keep = {*self.list_steps("index")[-KEEP:], *needed}
         for _, step, path in self._list_folders():

@@ -105,8 +105,8 @@ class ServeConfig:
 def serve_collection(config: ServeConfig) -> Iterator[str]:
     """Serve the collection while the block runs, and yield its URL.
 
-    The shards run on the Ray cluster that this process uses, the cluster of $RAY_ADDRESS, or else a new one on this
-    machine.
+    The shards run on the Ray cluster that this process is connected to, or else on the cluster that
+    ``connect`` chooses.
 
     Args:
         config: options of the server.

@@ -45,7 +45,7 @@ class FusionInDecoder(PassageGenerator):
     def generate(self, inputs: Inputs, relevance_BK: Tensor, search: SearchSettings) -> list[list[Candidate]]:
         """Return the best answers of each question, best first.
 
-        Arguments: as for ``RagGenerator.generate``, but only -inf in ``relevance_BK`` has an effect.
+        Arguments: as for ``RagGenerator.generate`` without ``fast``; only -inf in ``relevance_BK`` has an effect.
         """
         states, owner_BS = self._fuse(inputs, relevance_BK)
         candidates_B = decode_token(self.seq2seq, states, torch.zeros_like(relevance_BK[:, :1]), search)
