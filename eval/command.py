@@ -15,7 +15,7 @@ Config = TypeVar("Config")
 def run_command(main: Callable[[Config], object], ConfigClass: type[Config], description: str | None) -> None:
     """Run a command with the options of the command line.
 
-    An expected error is printed as one line, and the process exits.
+    A RagqaError or OSError is printed as one line, and the process exits with status 2.
 
     Args:
         main: function that takes the settings and runs the command.
@@ -27,10 +27,7 @@ def run_command(main: Callable[[Config], object], ConfigClass: type[Config], des
 
 
 def format_command_line() -> str:
-    """Return the command line of this process, with relative paths of files and directories.
-
-    Paths that do not exist stay as they are.
-    """
+    """Return the command line of this process; absolute paths that exist become relative."""
     return f"python -m {get_main_module()} {shlex.join(map(_make_relative, sys.argv[1:]))}"
 
 

@@ -80,8 +80,7 @@ def main(config: ExportConfig) -> None:
     """Export the figures of the report that the settings name.
 
     Raises:
-        ArtefactError: there is no report.
-        BadInput: as for ``export_figures``.
+        RagqaError: as for ``Report.load`` and ``export_figures``.
     """
     export_figures(Report.load(config.report), config.out)
 

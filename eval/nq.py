@@ -3,9 +3,9 @@
 Kwiatkowski et al. 2019, in the open form of Lee et al. 2019: questions whose short answer has at most five tokens,
 without the page of the answer. Papers test on the dev set of the open form, and cut their dev set from train.
 
-Splits: ``train`` (4,997 questions) and ``dev`` (8,757, the dev set of the papers), both from the original train split;
-``test`` (3,610, the dev file of NQ-open), and ``test-a`` (1,800 of the test questions). Metric: exact match with the
-best gold answer, after Unicode NFD and SQuAD's normalisation.
+Splits in files: ``train`` (4,997 questions) and ``dev`` (8,757, the dev set of the papers), both from the original
+train split; ``test`` (3,610, the dev file of NQ-open), and ``test-a`` (1,800 of the test questions). Metric: exact
+match with the best gold answer, after Unicode NFD and SQuAD's normalisation.
 
     python -m eval.nq --pipeline DIR --data DIR
 """

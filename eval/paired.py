@@ -33,10 +33,12 @@ class PairedConfig:
 
 
 def read_scores(table: Path) -> dict[str, float]:
-    """Return the exact match of each answered question in an exported table, by its id.
+    """Return the exact match of each question in an exported table, by the question's id.
+
+    Questions without an exact match, which were not read, are left out.
 
     Raises:
-        BadInput: the file cannot be read or is not such a table, or no question was answered.
+        BadInput: the file cannot be read or is not such a table, or no question is left.
     """
     try:
         with table.open(encoding="utf-8", newline="") as lines:

@@ -28,7 +28,7 @@ TEST_SETS = {
     "curatedtrec": "test, 694 questions",
     "squad": "SQuAD 1.1 dev as test, 10,570 questions",
 }
-"""Test set of each suite, in the order of the columns of the next table."""
+"""Test set of each suite, in the order of the figures in ``_TABLE``."""
 _OTHER_TEST_SETS = {
     ("curatedtrec", LEWIS): "test, 635 questions by the paper's Table 7 (which also says 635 for train)",
 }
@@ -79,7 +79,7 @@ class Published:
 
 
 def list_published(suite: str) -> tuple[Published, ...]:
-    """Return the published scores of the suite with the key ``suite``."""
+    """Return the published scores of a suite, one of the keys of ``TEST_SETS``."""
     column = list(TEST_SETS).index(suite)
     return tuple(
         Published(system, em, source, corpus, _OTHER_TEST_SETS.get((suite, source), TEST_SETS[suite]))

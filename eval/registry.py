@@ -10,4 +10,4 @@ from eval.suite import Suite
 from eval.webq import WEBQ
 
 SUITES: dict[str, Suite] = {suite.key: suite for suite in (NQ, WEBQ, CURATEDTREC, SQUAD)}
-"""All suites by their keys; tables of systems look for the files of a suite in a folder with the name of its key."""
+"""All suites by their keys, which are also the names of their folders in the data of ``eval.systems``."""

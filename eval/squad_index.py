@@ -29,7 +29,7 @@ def main(config: SquadIndexConfig) -> None:
     """Index the paragraphs of SQuAD train and dev-a.
 
     Raises:
-        BadInput, DamagedArtefact, Mismatch: a file cannot be read, or as for ``build_paragraph_index``.
+        RagqaError: as for ``read_squad`` and ``build_paragraph_index``.
     """
     from pipelines.calibrate.conditions import build_paragraph_index
     from ragqa.question_files import read_squad

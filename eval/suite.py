@@ -50,7 +50,7 @@ class Hub:
     passage: str | None = None
     """Column of the gold passage, if there is one."""
     splits: dict[str, tuple[str, int]]
-    """Name on the hub and number of questions of each split, by its name in the suite."""
+    """Name on the hub and number of questions of each split, by the split's name in the suite."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,12 +81,7 @@ class Suite:
     """Warning for readers of the scores."""
 
     def make_settings(self, questions: QuestionSet, **changes: Any) -> EvaluationSettings:
-        """Return the evaluation settings of a split.
-
-        Args:
-            questions: questions of the split.
-            changes: values for fields of the settings.
-        """
+        """Return the settings to evaluate ``questions`` of a split, with ``changes`` of fields."""
         settings = EvaluationSettings(name=self.title, split=questions.split, regex=self.regex, unicode=self.unicode)
         return replace(settings, **changes)
 
@@ -120,7 +115,7 @@ class SuiteConfig:
     min_answer: int | None = None
     """Minimum answer length in tokens (generative readers); default: 0."""
     trained: str | None = None
-    """Description of the reader's training; eval.table compares it with the closed book of the same description."""
+    """Description of the reader's training; eval.table compares readers with the closed book of this description."""
     device: str = "cpu"
     """Device of the index search and of torch models."""
     k: int | None = None
@@ -143,11 +138,7 @@ class SuiteConfig:
     """JSON file to write the figures to; a table of the questions (.tsv) is written next to it."""
 
     def __post_init__(self) -> None:
-        """Check the options.
-
-        Raises:
-            BadInput: options exclude each other, or the name of the record does not end in .json.
-        """
+        """Raise BadInput for options that exclude each other, or a record that is not .json."""
         if self.record:
             check_place(self.record)
         if self.gold and (self.no_read or self.k or self.retriever or self.fusion):
@@ -265,13 +256,14 @@ def score_suite(suite: Suite, config: SuiteConfig) -> Report:
 
 
 def name_report(suite: Suite, split: str, config: SuiteConfig, reader: Reader) -> str:
-    """Return the default name of a report, which contains all options that change its figures.
+    """Return the default name of a report, with all options that change the scores.
 
     Args:
         suite: the data set.
         split: name of the split.
         config: options of the run.
-        reader: reader of the pipeline. The name has its kind and fingerprint, because many folders have the same name.
+        reader: reader of the pipeline. The name has its kind and fingerprint, because folders of different readers can
+            have the same name.
     """
     values = {"retriever": config.retriever, "fusion": config.fusion, **config.decoding, "k": config.k}
     values |= {"depth": None if config.depth == DEPTH else config.depth}

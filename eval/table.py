@@ -78,12 +78,8 @@ def _describe_reader(figures: dict[str, Any]) -> str:
 def format_gain(figures: dict[str, Any], closed_book: dict[str, Any]) -> str:
     """Return the gain over the closed book in points of exact match, as text.
 
-    The text also says whether the intervals touch or are apart. An interval covers the bootstrap interval and Wilson's,
+    The text also says if the intervals touch or are apart. An interval covers the bootstrap interval and Wilson's,
     because the bootstrap interval is too narrow for scores near 0, where many resamples have no right answer.
-
-    Args:
-        figures: recorded figures of a reader.
-        closed_book: recorded figures of its closed book.
     """
     gain = 100 * (figures["em"]["value"] - closed_book["em"]["value"])
     (low, high), (closed_low, closed_high) = _widest_interval(figures), _widest_interval(closed_book)
@@ -103,7 +99,7 @@ def find_closed_book(figures: dict[str, Any], runs: list[dict[str, Any]]) -> dic
         runs: recorded figures of all rows.
 
     Raises:
-        BadInput: there are two such closed books.
+        BadInput: there are several such closed books.
     """
     trained = figures["about"].get("trained")
     if trained is None or find_reader_kind(figures) in (None, GeneratorKind.CLOSED_BOOK):
@@ -135,7 +131,7 @@ def make_table(files: list[Path]) -> str:
     """Return a Markdown table with one row for each record.
 
     Raises:
-        BadInput: there are no files, a file is not a record, or two closed books fit one reader.
+        BadInput: as for ``read_record`` and ``find_closed_book``, or there are no files.
     """
     if not files:
         raise BadInput("no files: name files that --record or eval.export_figures wrote")

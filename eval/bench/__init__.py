@@ -1,1 +1,1 @@
-"""Measurements of speed and memory; each script writes one JSON file."""
+"""Benchmarks of speed, memory and robustness."""

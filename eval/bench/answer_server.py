@@ -1,4 +1,4 @@
-"""Measure ``ragqa serve`` under load, and its memory, beside a server of other libraries.
+"""Measure ``ragqa serve`` under load, compared with a server of other libraries.
 
     python -m eval.bench.answer_server --work runs/server --out answer_server.json \\
         --peer-python VENV/bin/python --peer-encoder DIR
@@ -57,7 +57,7 @@ class AnswerServerConfig:
     per_client: int = 5
     """Number of questions of each client."""
     alone: int = 100
-    """Number of questions of a single client, which is measured first."""
+    """Maximum number of questions of a single client, which is measured first."""
     requests: int = 10_000
     """Number of requests during which the memory of ragqa is measured; each reads two passages."""
     port: int = 8001
@@ -93,7 +93,7 @@ def run_server(command: list[str], port: int, **environment: str) -> Iterator[su
         environment: variables to add to the environment.
 
     Raises:
-        BadInput: the server does not start within ``START_SECONDS``.
+        BadInput: the server exits, or does not answer within ``START_SECONDS``.
     """
     with subprocess.Popen(command, stderr=subprocess.DEVNULL, env={**os.environ, **environment}) as process:
         try:
@@ -127,6 +127,7 @@ def ask_in_turn(port: int, questions: list[str], seconds: list[float], **options
 
     Raises:
         BadInput: the server refused a question.
+        OSError: the connection failed.
     """
     connection = HTTPConnection("127.0.0.1", port, timeout=600)
     for question in questions:
@@ -143,6 +144,8 @@ def ask_in_turn(port: int, questions: list[str], seconds: list[float], **options
 
 def ask_at_once(port: int, questions: list[str], clients: int, each: int, **options: Any) -> list[float]:
     """Ask as several clients at once; return the seconds of each answered question.
+
+    A client stops at the first question that fails, so that fewer times are returned.
 
     Args:
         port: port of the server.
@@ -168,7 +171,7 @@ def measure_load(config: AnswerServerConfig, questions: list[str]) -> dict[str, 
     """Return the waiting times of a single client, and of ``config.clients`` clients at once.
 
     Raises:
-        BadInput: the server refuses a question of the single client.
+        BadInput, OSError: as for ``ask_in_turn``, for a question of the single client.
     """
     alone: list[float] = []
     ask_in_turn(config.port, questions[:3], [])
@@ -202,12 +205,7 @@ def measure_memory_curve(
 
 
 def prepare_peer(work: Path, encoder: Path) -> None:
-    """Write passages, vectors, encoder and a reader with random weights for the peer.
-
-    Args:
-        work: directory to write.
-        encoder: folder of the peer's encoder.
-    """
+    """Write the files of ``write_peer_files``, and a reader with random weights, into ``work``."""
     from transformers import BertConfig, BertForQuestionAnswering
 
     write_peer_files(work, encoder)

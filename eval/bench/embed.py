@@ -63,6 +63,7 @@ def main(config: EmbedBenchConfig) -> None:
     Raises:
         RuntimeError: the job failed, so there are no figures.
         BadInput: sentence-transformers failed.
+        ArtefactError: as for ``cut_index``.
     """
     options = ["--encoder", config.encoder, "--shard-rows", str(config.shard_rows)]
     options += ["--precision", config.precision] if config.precision else []
@@ -87,7 +88,7 @@ def cut_index(index: Path, rows: int, out: Path) -> Path:
     Args:
         index: directory of the old index. If it has too few passages, they are repeated.
         rows: number of passages.
-        out: directory to write.
+        out: directory to write; its old files are deleted.
 
     Raises:
         ArtefactError: ``index`` is not an index, or is damaged.
@@ -104,9 +105,8 @@ def cut_index(index: Path, rows: int, out: Path) -> Path:
 
 
 def _run_job(index: Path, out: Path, options: list[str]) -> dict[str, Any]:
-    """Run the job; return its report and the peaks of its memory in MB."""
     shutil.rmtree(out, ignore_errors=True)
-    # A process of its own, as users start it: the memory of this benchmark would count as the job's, and a second Ray
+    # In a process of its own, because otherwise the memory of this benchmark would count as the job's, and a second Ray
     # in one process would begin with the memory of the first.
     command = [sys.executable, "-m", "index.embed", "--corpus", str(index), "--out", str(out), "--json", *options]
     job = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, "RAY_ADDRESS": "local"})

@@ -4,9 +4,9 @@ r"""Measure all kinds of vector indexes: recall@20, speed, size, and cost of the
         --sample nq/train.jsonl --work runs/kinds --out docs/measurements/kinds.json
 
 Each size takes the first vectors that ``index.embed`` wrote. The build tunes the search effort on the questions of
-``--sample``; all figures are measured on 1,000 questions of ``--questions``. Each index is built in one new process,
-searched in another, and compared with ``faiss.IndexFlatIP`` in float32. A repeated command measures only the missing
-kinds.
+``--sample``; recall and speed are measured on 1,000 questions of ``--questions``. Each approximate index is built in
+one new process and searched in another. The peer is ``faiss.IndexFlatIP`` in float32. A repeated command measures only
+the missing kinds.
 """
 
 import json
@@ -80,7 +80,11 @@ def main(config: KindsConfig) -> None:
 
 
 def prepare(config: KindsConfig) -> None:
-    """Write missing files: vectors of questions and of each size, and results of exact search."""
+    """Write missing files: vectors of questions and of each size, and results of exact search.
+
+    Raises:
+        ArtefactError, BadInput: as for ``main``.
+    """
     config.work.mkdir(parents=True, exist_ok=True)
     manifest = artefacts.peek_manifest(config.vectors)
     if not (config.work / "sample.npy").is_file():
@@ -99,7 +103,6 @@ def prepare(config: KindsConfig) -> None:
 
 
 def _measure_kind(config: KindsConfig, size: int, kind: str) -> dict[str, Any]:
-    """Return the figures of a kind at a size; measure them unless an earlier run did."""
     folder, row = config.work / str(size), dict[str, Any]()
     for name, task in (("build", build), ("search", search)):
         file = folder / f"{kind}.{name}.json"
@@ -112,12 +115,15 @@ def _measure_kind(config: KindsConfig, size: int, kind: str) -> dict[str, Any]:
 def build(folder: Path, kind: str) -> dict[str, Any]:
     """Build an index and tune it for two targets of recall.
 
+    Both search efforts are written into ``KIND.effort.json``.
+
     Args:
         folder: directory with the vectors and indexes of one size.
         kind: kind of index.
 
     Returns:
-        ``build_s`` (seconds), ``build_peak_rss_mb`` and ``build_own_mb``; empty for exact search, which needs no build.
+        ``build_s`` (seconds), ``build_peak_rss_mb`` and ``build_own_mb`` of the build with the first target; empty for
+        exact search, which needs no build.
     """
     if kind in (IndexKind.FLAT, PEER):
         return {}
@@ -133,7 +139,7 @@ def build(folder: Path, kind: str) -> dict[str, Any]:
 
 
 def search(folder: Path, kind: str) -> dict[str, Any]:
-    """Return the recall@20 and the speed of an index, for each tuned search effort.
+    """Return the size of an index, and its recall@20 and speed at each tuned search effort.
 
     Args:
         folder: directory with the vectors and indexes of one size.
@@ -159,7 +165,7 @@ def search(folder: Path, kind: str) -> dict[str, Any]:
 
 
 def search_peer(folder: Path, queries: np.ndarray) -> dict[str, Any]:
-    """Return the speed of FAISS's exact search in float32, with all vectors in memory.
+    """Return the recall (1) and speed of FAISS's exact search in float32.
 
     Args:
         folder: directory with the vectors and indexes of one size.

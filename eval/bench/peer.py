@@ -22,7 +22,7 @@ from sentence_transformers import SentenceTransformer
 
 
 def main() -> None:
-    """Answer questions, or measure the speed of embedding; print the figures."""
+    """Answer questions, or measure the speed of embedding or reading; print the figures."""
     parser = argparse.ArgumentParser()
     parser.add_argument("folder", type=Path, help="directory that eval.bench.latency wrote")
     parser.add_argument("question", nargs="*", help="questions to answer one after the other")

@@ -58,7 +58,7 @@ def run_peer(python: str, folder: Path, *arguments: str) -> dict[str, Any]:
 
     Args:
         python: Python program of the peer's environment.
-        folder: directory that ``eval.bench.latency`` wrote, or with ``--passages`` any directory with ``encoder/``.
+        folder: directory that ``eval.bench.latency`` wrote; for ``--passages``, any directory with ``encoder/``.
         arguments: further arguments of the script.
 
     Raises:
@@ -90,11 +90,6 @@ def measure_memory(process: int | str = "self") -> dict[str, int]:
 
 
 def run_in_process(function: Callable[..., Any], *arguments: Any) -> Any:
-    """Call a function in a new Python process; return its result.
-
-    Args:
-        function: function of a module, so that the new process can import it.
-        arguments: arguments of the function.
-    """
+    """Call an importable function with ``arguments`` in a new process; return its result."""
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
         return pool.submit(function, *arguments).result()

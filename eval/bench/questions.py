@@ -1,10 +1,10 @@
-"""Measure the answers to follow-up and to misspelt questions, over the demo encyclopedia.
+"""Measure the answers to follow-up and misspelt questions about the demo encyclopedia.
 
     python -m eval.bench.questions --out questions.json
 
-A follow-up question is asked alone, and after its first question in a conversation, which completes it. A misspelt
-question is a question of the demo with one random mistake in one word of at least four letters. It is asked as it is,
-and after ragqa has corrected it.
+A follow-up question is asked alone, and in a conversation after its first question, with which ragqa rewrites it. A
+misspelt question is a question of the demo with one random mistake in one word of at least four letters. It is asked as
+it is, and after ragqa has corrected it.
 """
 
 import json
@@ -94,8 +94,8 @@ def measure_misspelt(pipeline: Pipeline, seeds: int) -> dict[str, Any]:
 
     Returns:
         The number of ``questions``, and figures for the questions without mistakes (``right``) and for each set of
-        misspelt questions: exact match in percent as asked and as corrected, number of changed questions, and mean
-        milliseconds of a correction.
+        misspelt questions (``seed 1`` and so on): exact match in percent as asked and as corrected, number of questions
+        that ragqa changed, and mean milliseconds of a correction.
     """
     questions = [question for question in read_questions(get_demo_dir() / "questions.jsonl") if question.answers]
     golds = [question.answers for question in questions]

@@ -64,14 +64,14 @@ class RagSpeedConfig:
     longest: int = 16
     """Maximum length of a decoded answer, in tokens."""
     steps: int = 5
-    """Number of measured training steps and of measured decodings, each after a warm-up."""
+    """Number of measured training steps, and of measured decodings; one more of each comes first as a warm-up."""
 
 
 def main(config: RagSpeedConfig) -> None:
     """Measure training steps and decoding of RAG; write the figures.
 
     Raises:
-        BadInput: the losses or the decoded answers of the two sides differ.
+        BadInput: the losses of the two sides differ or, in float32, their decoded answers.
     """
     import torch
 
@@ -109,7 +109,6 @@ def main(config: RagSpeedConfig) -> None:
 
 
 def _make_inputs(config: RagSpeedConfig, shortest: int, longest: int) -> "Inputs":
-    """Return a batch of random tokens, with random lengths between two limits."""
     import torch
 
     from ragqa.models.inputs import pad_rows
@@ -217,8 +216,7 @@ def _time_in_turn(
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the median seconds and peak memory (MB) of each side, and its last result.
 
-    The other sides also have the ratio of their seconds to the seconds of ``ours``. The sides run alternately, so that
-    other work on the machine slows all of them.
+    The sides run alternately, so that other work on the machine slows all of them.
     """
     seconds: dict[str, list[float]] = {name: [] for name in sides}
     results: dict[str, Any] = {}

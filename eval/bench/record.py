@@ -46,7 +46,7 @@ def report(out: Path, figures: Mapping[str, Any], *, corpus: str, questions: str
 
 
 def summarize_latency(seconds: Sequence[float], percentile: int = 95) -> dict[str, float]:
-    """Return the median and a higher percentile of ``seconds``, in milliseconds (``p50_ms``)."""
+    """Return ``p50_ms``, the median in milliseconds, and a higher percentile with such a name."""
     return {f"p{share}_ms": round(1000 * float(np.percentile(seconds, share)), 1) for share in (50, percentile)}
 
 

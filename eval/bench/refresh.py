@@ -3,7 +3,7 @@
     python -m eval.bench.refresh --index wiki.index --work runs/refresh --out docs/measurements/refresh.json
 
 ``pipelines.realm.pretrain`` pretrains a small model with random weights. At fixed intervals, a Ray actor makes a new
-index from the current weights while training continues. The figures leave out the first index.
+index from the current weights while training continues. Only ``first_index_s`` counts the first index.
 """
 
 import shutil
@@ -48,7 +48,7 @@ def main(config: RefreshBenchConfig) -> None:
     """Measure the refreshes of a training run; write the figures.
 
     Raises:
-        RagqaError: as for ``pipelines.realm.pretrain_loop.main``.
+        RagqaError: as for ``cut_index`` and ``pipelines.realm.pretrain_loop.main``.
     """
     from pipelines.common.config import MaskingConfig, RefreshConfig, TrainingIndexConfig
     from pipelines.realm import pretrain_loop
@@ -110,9 +110,8 @@ def summarize_swaps(rows: list[dict[str, Any]]) -> dict[str, Any]:
         rows: rows of the log of the run.
 
     Returns:
-        Figures by name. Times are in seconds, and ``staleness_at_swap`` is in steps.
-        ``embedding_s``, ``building_s``, ``staleness_at_swap`` and ``stood_still_s_a_swap`` are medians over the swaps,
-        ``stood_still_s`` is the total.
+        Figures by name. Times are in seconds, and ``staleness_at_swap`` is in steps. ``stood_still_s`` is the total of
+        all swaps. ``embedding_s``, ``building_s``, ``staleness_at_swap`` and ``stood_still_s_a_swap`` are medians.
     """
     first, *swaps = [row for row in rows if "swap_stood" in row]
     steps = [row for row in rows if "nll" in row]

@@ -195,7 +195,6 @@ def _measure_recall(retrieved: list[np.ndarray], truth: list[np.ndarray]) -> dic
 def _time_questions(
     rank: Callable[[list[str], int], list[Ranking]], texts: list[str]
 ) -> tuple[dict[str, float], list[Ranking]]:
-    """Search one question at a time; return the times in milliseconds, and the rankings."""
     times, rankings = zip(*(time_call(rank, [text], K) for text in texts), strict=True)
     first, *rest = times
     latency = {"first_ms": round(1000 * first, 1), **summarize_latency(rest), "worst_ms": round(1000 * max(rest), 1)}

@@ -89,6 +89,9 @@ def make_indexes(config: ServeBenchConfig, shards: int) -> tuple[Path, list[Path
     Args:
         config: settings of the measurement.
         shards: number of shards.
+
+    Raises:
+        RagqaError: as for ``read_documents`` and ``build_index``.
     """
     config.work.mkdir(parents=True, exist_ok=True)
     documents, files = list(islice(read_documents([config.corpus]), config.documents)), []
@@ -102,7 +105,11 @@ def make_indexes(config: ServeBenchConfig, shards: int) -> tuple[Path, list[Path
 
 
 def make_index(files: list[Path], out: Path) -> Path:
-    """Index files of documents, unless the index ``out`` exists; return its directory."""
+    """Index files of documents, unless the index ``out`` exists; return ``out``.
+
+    Raises:
+        RagqaError: as for ``build_index``.
+    """
     if not (out / "manifest.json").is_file():
         build_index(files, out, IndexConfig(), progress=Bars())
     return out

@@ -8,10 +8,10 @@ The table ``masked-words`` pretrains REALM and tests it with masked statements o
 the index is refreshed every 50 steps, or never. Two arms should collapse and raise alarms: the retriever learns at the
 reader's rate from the first step, or it also starts without inverse cloze.
 
-The table ``questions`` trains generators, whose answers have two words. Four arms train with all questions: RAG-Token,
-RAG-Sequence, joint training, and the closed book. Five arms train with 50, 200, 1,000 and all questions, and with the
-same number of steps: RAG alone, joint from the first step, REALM and then RAG, REALM and then joint, and joint with the
-default schedule.
+The table ``questions`` trains generators, whose answers have two words. Three arms train only with all questions:
+RAG-Token, RAG-Sequence, and the closed book. Five arms train with 50, 200, 1,000 and all questions, for 3,500 steps in
+total: RAG alone, joint from the first step, REALM and then RAG, REALM and then joint, and joint training whose
+questions begin after half of the steps.
 
 One arm takes minutes on one core. Seeds are independent, so two processes can share the same --out.
 """
@@ -56,12 +56,7 @@ REALM: Mapping[str, Any] = {
 
 
 def realm_stage(out: str, **changes: Any) -> Stage:
-    """Return a stage of REALM's pretraining.
-
-    Args:
-        out: directory of the run.
-        changes: settings that differ from ``REALM``.
-    """
+    """Return a stage of REALM's pretraining in ``out``; ``changes`` replace settings of ``REALM``."""
     return Stage("realm", out, {**REALM, **changes})
 
 
@@ -107,7 +102,7 @@ ARMS_BY_COUNT = ("RAG alone", "joint from the first step", "REALM, then RAG", "R
 
 
 def make_question_arms(count: int) -> dict[str, Arm]:
-    """Return the arms of the table of questions, for one number of training questions."""
+    """Return the arms of the table of questions for ``count`` training questions (or ``ALL``)."""
 
     def arm(name: str, recipe: str, first: tuple[Stage, ...], settings: Mapping[str, Any], **changes: Any) -> Arm:
         out = f"{name.replace(' ', '-').replace(',', '')}/{count or 'all'}"
@@ -170,6 +165,7 @@ def main(config: ClosedWorldConfig) -> list[dict[str, Any]]:
     Raises:
         BadInput: there is no arm of a chosen name, or the output file is not a table.
         Mismatch: ``config.work`` holds a world with other settings.
+        RagqaError: as for the recipes.
     """
     import torch
 
@@ -192,7 +188,7 @@ def measure_arm(config: ClosedWorldConfig, seed: int, name: str, count: int) -> 
         count: number of training questions, in the table of questions.
 
     Raises:
-        BadInput, Mismatch: as for ``main``.
+        RagqaError: as for ``main``.
     """
     is_question_table = config.table == "questions"
     arm = make_question_arms(count)[name] if is_question_table else MASKED_WORDS[name]
@@ -233,15 +229,11 @@ def _write_inputs(world: World, work: Path, seed: int, dev: int, count: int) -> 
 
 
 def score_answers(runner: TableRunner, arm: Arm) -> dict[str, Any]:
-    """Return the scores of a trained generator on the test questions.
-
-    Args:
-        runner: runner of the table.
-        arm: trained arm.
+    """Return the scores of the generator of a trained arm on the test questions.
 
     Returns:
         Number of training questions (``questions``), exact match and recall. By step of the training, ``dev`` has the
-        exact match, and ``seen`` the number of questions that training had read.
+        exact match on the questions that select the weights, and ``seen`` the number of questions read in training.
     """
     from pipelines.common.config import TrainingIndexConfig
     from pipelines.common.generator_training import PassageFinder, evaluate_generator, make_passage_finder
@@ -276,12 +268,7 @@ def _find_nothing(texts: list[str]) -> list[list[Any]]:
 
 
 def score_statements(runner: TableRunner, arm: Arm, world: World) -> dict[str, Any]:
-    """Return the scores of REALM on masked statements of held-out facts.
-
-    Args:
-        runner: runner of the table.
-        arm: trained arm.
-        world: world with the facts.
+    """Return the scores of a trained arm of REALM on masked statements of held-out facts.
 
     Returns:
         The scores with an index of the final weights. ``own_index`` has the scores with the last index of the run, and

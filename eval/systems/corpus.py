@@ -7,8 +7,9 @@ The corpus has the gold passages of NQ test-a, the paragraphs of SQuAD dev-a, an
 questions (QED). ``--squad-train`` adds the paragraphs of SQuAD train, for the table of generators. Random articles of
 ``wiki/`` in the data folder fill the rest.
 
-The folder ``questions/`` has three files: recall.jsonl and dev.jsonl from NQ dev, and train.jsonl. Questions of
-train.jsonl are neither in the other two files nor in a test set.
+The folder ``questions/`` has three files: recall.jsonl and dev.jsonl from NQ dev, and train.jsonl. With
+``--squad-train``, dev.jsonl and train.jsonl also have questions of SQuAD. Questions of train.jsonl are neither in the
+other two files nor in a test set.
 
 The published tables used another selection of articles (commit 2f8b057), so do not compare them with new rows.
 """
@@ -66,13 +67,13 @@ class CorpusConfig:
     out: Path
     """Directory to write."""
     blocks: int = 40_000
-    """Size of the corpus, in passages of 100 words."""
+    """Maximum size of the corpus, in passages of 100 words."""
     squad_train: bool = False
     """Add the paragraphs and questions of SQuAD train."""
     recall: int = 2_000
     """Number of questions of NQ dev that measure retrieval."""
     dev: int = 500
-    """Number of other questions of NQ dev, which select weights; with --squad-train, as many again from SQuAD train."""
+    """Number of other questions of NQ dev, which select weights; --squad-train adds as many from held-out articles."""
     seed: int = 0
     """Seed of all random choices."""
 
@@ -155,7 +156,7 @@ def write_questions(config: CorpusConfig) -> dict[str, int]:
     """Write the three files of questions; return the number of questions of each file.
 
     Raises:
-        BadInput: NQ dev has too few questions.
+        BadInput, BadLine: a file cannot be read, or NQ dev has too few questions.
     """
     rng, tests = np.random.default_rng(config.seed), [config.data / name for name in TESTS]
     known = make_question_keys(file for file in tests if file.is_file())

@@ -5,12 +5,12 @@
     python -m eval.systems.generators --data DATA --corpus CORPUS --encoder MINILM --work runs/try --smoke
 
 All generators start from one generator, made of the encoder of ragqa's span reader and one decoder layer, and trained
-with gold passages first. Then each generator trains for the same number of steps on the same questions. All use the
-same retriever.
+with gold passages. Then they train on the same questions, RAG and FiD for the same number of steps. All arms that read
+passages use the same retriever.
 
-The first training does not help the closed book, which reads no passages. Therefore, it trains for as many additional
-steps as the first training has. The difference from the closed book shows how much the passages help a generator. The
-table takes about four hours on one core.
+The first training does not help the closed book, which reads no passages. Therefore, the closed book trains for as many
+additional steps as the first training has. The difference from the closed book shows how much the passages help a
+generator. The table takes about four hours on one core.
 """
 
 from collections.abc import Mapping
@@ -102,6 +102,7 @@ def main(config: GeneratorsConfig) -> dict[str, dict[str, Any]]:
 
     Raises:
         BadInput: a chosen arm does not exist, or ``config.corpus`` holds no corpus.
+        RagqaError: as for ``make_index``, ``train_pipeline`` and ``TableConfig.score_suite``.
     """
     names = select_arms(ARMS, config.arms)
     reader = config.reader or config.work / "reader"
@@ -125,9 +126,8 @@ def main(config: GeneratorsConfig) -> dict[str, dict[str, Any]]:
 def make_index(runner: TableRunner, config: GeneratorsConfig) -> None:
     """Make the retriever, its index and the span reader, unless they exist.
 
-    Args:
-        runner: runner of the table.
-        config: settings of the table.
+    Raises:
+        RagqaError: as for ``restore_weights``, ``export`` and ``TableConfig.build_index``.
     """
     from ragqa.artefacts.paths import get_weights_dir
     from ragqa.runtime.export import export
@@ -145,11 +145,12 @@ def make_index(runner: TableRunner, config: GeneratorsConfig) -> None:
 
 
 def train_pipeline(runner: TableRunner, name: str) -> Path:
-    """Train an arm, and return the directory of its pipeline; without training, the index.
+    """Train the arm ``name``; return the directory of its pipeline.
 
-    Args:
-        runner: runner of the table.
-        name: name of the arm.
+    For an arm without training, this is the index.
+
+    Raises:
+        RagqaError: as for ``TableRunner.train``.
     """
     from index.embed import reuse_vectors
     from pipelines.common import assemble
@@ -172,7 +173,6 @@ def train_pipeline(runner: TableRunner, name: str) -> Path:
 
 
 def _measure_answers(runner: TableRunner, config: GeneratorsConfig, name: str, suite: str) -> dict[str, Any]:
-    """Return the scores of an arm on a test set, and the seconds and alarms of its training."""
     from ragqa.pipeline import Pipeline
 
     trained = train_pipeline(runner, name)

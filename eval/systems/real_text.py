@@ -114,7 +114,8 @@ class TableConfig:
 def add_differences(rows: Mapping[str, dict[str, Any]], work: Path, baseline: str) -> None:
     """Add to each system's row its differences from a baseline in exact match and recall.
 
-    A difference has a p-value; it is None if one of the reports is missing or has other questions.
+    The key is ``less BASELINE``. For each measure it has the differences with their p-values, or None if one of the two
+    reports is missing, damaged or about other questions.
 
     Args:
         rows: figures by the names of the system and of the measure.
@@ -130,7 +131,6 @@ def add_differences(rows: Mapping[str, dict[str, Any]], work: Path, baseline: st
 
 
 def _compare_reports(ours: Path, baseline: Path) -> dict[str, Any] | None:
-    """Return the differences between two reports, or None if they cannot be compared."""
     from ragqa.evaluation import Report
     from ragqa.evaluation.compare import compare
 

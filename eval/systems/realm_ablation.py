@@ -1,14 +1,14 @@
 """Train REALM without one part at a time, on real text (Guu et al. 2020, Table 2).
 
-    python -m pipelines.masked_lm --corpus CORPUS/corpus.index … --out ENCODER
     python -m eval.systems.corpus --data DATA --out CORPUS
+    python -m pipelines.masked_lm --corpus CORPUS/corpus.index … --out ENCODER
     python -m eval.systems.realm_ablation --data DATA --corpus CORPUS --encoder ENCODER/model --work runs/ablation
     python -m eval.systems.realm_ablation --data DATA --corpus CORPUS --encoder ENCODER/model --work runs/try --smoke
 
 Other arms are ORQA, DPR, BM25, MiniLM and random passages. Recall is measured on NQ dev, before systems are fine-tuned
-on questions; DPR has trained on questions by then. Exact match is measured after fine-tuning, on NQ test-a and
-SQuAD dev-a. The table takes about ten hours on two cores, with an encoder of 4 layers of width 256 and 40,000 passages.
-Comments name the values of the papers where they are very different.
+on questions; DPR has trained on questions by then. Four arms are fine-tuned, and their exact match is measured on NQ
+test-a and SQuAD dev-a. The table takes about ten hours on two cores, with an encoder of 4 layers of width 256 and
+40,000 passages. Comments name the values of the papers where they are very different.
 """
 
 from collections.abc import Mapping
@@ -56,12 +56,7 @@ READER_WARMUP = Stage("reader_warmup", "reading", {
 
 
 def realm_stage(name: str, **changes: Any) -> Stage:
-    """Return the stage of REALM's pretraining in an arm.
-
-    Args:
-        name: name of the arm.
-        changes: settings that differ from the arm "full".
-    """
+    """Return the stage of REALM's pretraining in an arm; ``changes`` replace settings of "full"."""
     return Stage("realm", f"{name}/pretrain", {
         **PRETRAINED, "encoder": "{work}/reading/model", "retriever": "{work}/cloze/model",
         "dev": "{corpus}/questions/dev.jsonl",
@@ -78,11 +73,9 @@ def realm_stage(name: str, **changes: Any) -> Stage:
 
 
 def dpr_stage(name: str, retriever: str) -> Stage:
-    """Return the stage of DPR's training in an arm; only passages of the corpus are positives.
+    """Return the stage of DPR's training in the arm ``name``, which starts from ``retriever``.
 
-    Args:
-        name: name of the arm.
-        retriever: path of the retriever from which training starts.
+    Only passages of the corpus are positives.
     """
     return Stage("dpr", f"{name}/dpr", {
         **PRETRAINED, "retriever": retriever, "questions": ("{corpus}/questions/train.jsonl",), "corpus_only": True,
@@ -169,6 +162,7 @@ def main(config: AblationConfig) -> dict[str, dict[str, Any]]:
 
     Raises:
         BadInput: a chosen arm does not exist, or its inputs are missing.
+        RagqaError: as for ``TableRunner.train``, ``TableConfig.build_index`` and ``TableConfig.score_suite``.
     """
     names = select_arms(ARMS, config.arms)
     if "from-minilm" in names and config.minilm is None:
@@ -188,7 +182,6 @@ def main(config: AblationConfig) -> dict[str, dict[str, Any]]:
 
 
 def _measure_recall(runner: TableRunner, config: AblationConfig, name: str) -> dict[str, Any]:
-    """Train the retriever of an arm; return its recall on NQ dev and the seconds of training."""
     from ragqa.evaluation import evaluate
     from ragqa.question_files import read_questions
 
@@ -215,7 +208,6 @@ def _measure_recall(runner: TableRunner, config: AblationConfig, name: str) -> d
 
 
 def _open_pipeline(config: AblationConfig, name: str, retriever: Path | None) -> Any:
-    """Return the pipeline of an arm, which retrieves by its retriever, by BM25, or at random."""
     from ragqa.pipeline import Pipeline
     from ragqa.retrieval.base import PassageRetriever
     from ragqa.runtime.encoder import DEFAULT_ENCODER
@@ -251,7 +243,6 @@ class RandomRanker:
 
 
 def _measure_answers(runner: TableRunner, config: AblationConfig, name: str, suite: str) -> dict[str, Any]:
-    """Fine-tune an arm, assemble its pipeline, and return its scores on a test set."""
     from index.embed import reuse_vectors
     from pipelines.common import assemble
     from pipelines.common.stages import run_stage

@@ -67,11 +67,11 @@ class TowersConfig:
     out: Path
     """Directory of the run; the dual encoder is written into its folder ``model``."""
     width: int | None = None
-    """Width of the vectors; default: the width of the encoder, whose vectors stay as they are."""
+    """Width of the vectors; default: the width of the encoder, with the identity as projection."""
     gain: float = 1.0
     """Factor on all vectors, which sets the size of inner products."""
     scale: float | None = None
-    """Inner product of two parallel vectors, as another way to set ``gain``."""
+    """Approximate inner product of two parallel vectors; replaces ``gain``."""
     seed: int = 0
 
 
@@ -79,7 +79,8 @@ def make_towers(config: TowersConfig) -> Path:
     """Write an untrained dual encoder; return its directory.
 
     Raises:
-        ArtefactError: there is no encoder.
+        ArtefactError, OSError: there is no encoder.
+        BadInput: ``config.out`` cannot be written.
     """
     import torch
 
@@ -193,7 +194,7 @@ class TableRunner:
         """Run the unfinished stages in order; return the directory of each stage's result.
 
         Raises:
-            RagqaError: as for the recipes.
+            RagqaError: as for the recipes and ``run_stage``.
         """
         from pipelines.common.stages import run_stage
 
@@ -206,7 +207,7 @@ class TableRunner:
         return directories
 
     def sum_seconds(self, stages: Iterable[Stage]) -> dict[str, float]:
-        """Return the seconds of all steps of each stage, without evaluations and indexing."""
+        """Return the seconds of all steps, without evaluations and indexing, by ``Stage.out``."""
         logs = {stage.out: self.read_log(stage) for stage in stages}
         return {name: round(sum(row.get("seconds", 0.0) for row in rows), 1) for name, rows in logs.items() if rows}
 
@@ -233,6 +234,7 @@ class TableRunner:
 
         Raises:
             BadInput: the output file is not a table.
+            RagqaError: as for ``measure``, or an input of a stage is damaged.
         """
         settings = [self.describe(self.configure(stage)) for stage in stages]
         digest = hashlib.sha256(json.dumps([options, settings], sort_keys=True).encode()).hexdigest()[:16]
@@ -285,11 +287,7 @@ def read_table(file: Path) -> list[dict[str, Any]]:
 
 
 def select_arms(arms: Mapping[str, Arm], names: Sequence[str]) -> list[str]:
-    """Return the chosen names in the order of the table.
-
-    Args:
-        arms: arms of the table, by name.
-        names: chosen names.
+    """Return the chosen ``names`` in the order of ``arms``.
 
     Raises:
         BadInput: there is no arm of a chosen name.
@@ -329,7 +327,8 @@ def format_figure(figure: Any) -> str:
     """Return a figure as a cell of a table.
 
     Args:
-        figure: a share with its interval, a difference with its p, a number, or None, which becomes a dash.
+        figure: a share (a float or a mapping with its interval), a difference with its p-value, another value, or None,
+            which becomes a dash.
     """
     if isinstance(figure, Mapping) and "difference" in figure:
         return f"{100 * figure['difference']['value']:+.1f} (p {figure['p']:.2g})"

@@ -1,9 +1,9 @@
 """Generate a closed world: invented entities, whose facts a model must retrieve to answer.
 
-Exactly one passage states each fact. Statements and questions express the fact in other words. Held-out facts occur
-only in passages: recipes train on other facts about the same entities. So a model can answer a question about a
+Exactly one passage states each fact. Statements and questions express the fact in other words. Training shows held-out
+facts only in passages: recipes train on other facts about the same entities. So a model can answer a question about a
 held-out fact only if it finds the passage and copies the object. The names of entities share their syllables, so a
-model must compare whole names. An object has one word by default, and two in the table of generators.
+model must compare whole names. An object has one or two words.
 
 ``eval.systems.closed_world`` trains systems in such worlds, and the tests of the recipes use small ones.
 """
@@ -99,7 +99,7 @@ class World:
     known: list[Fact]
     """Facts to train on."""
     held_out: list[Fact]
-    """Facts that occur only in passages."""
+    """Facts to test with; training shows them only in passages."""
     objects: list[str]
 
 
@@ -123,11 +123,7 @@ class WorldFolders:
 
 
 class ObjectTagger:
-    """Tagger that finds only the objects of a world as salient spans.
-
-    Args:
-        objects: all objects of the world.
-    """
+    """Tagger that finds only the given objects of a world as salient spans."""
 
     def __init__(self, objects: Iterable[str]) -> None:
         self._objects = set(objects)
@@ -149,10 +145,10 @@ def make_world(entities: int, held_out: int, seed: int, *, words: int = 1) -> Wo
 
     Args:
         entities: number of entities.
-        held_out: number of held-out facts, each of another entity.
+        held_out: number of held-out facts; no two are about the same entity.
         seed: seed of all random choices.
-        words: number of words of an object, each of one token. Objects are random combinations of a few words, so that
-            no word predicts the next one.
+        words: number of words of an object, each of one token. Objects of several words are random combinations, so
+            that no word predicts the next one.
     """
     rng = np.random.default_rng(seed)
     unique: dict[str, None] = {}
@@ -191,6 +187,7 @@ def write_world(world: World, root: Path, *, width: int = 96, seed: int = 0) -> 
 
     Raises:
         Mismatch: ``root`` holds a world with other settings.
+        BadInput: ``root`` holds other files, or cannot be written.
     """
     facts = [*world.known, *world.held_out]
     description = {
@@ -251,12 +248,18 @@ def init_encoder(folders: WorldFolders, out: Path, seed: int) -> Path:
 
 
 def init_generator(encoder: Path, out: Path, seed: int) -> Path:
-    """Save a generator of an encoder and one decoder layer, unless it exists; return ``out``.
+    """Save a generator of an encoder and one decoder layer in ``out``, unless it exists.
 
     Args:
         encoder: directory of the encoder.
         out: directory to write.
-        seed: seed of the decoder's cross-attention.
+        seed: seed of the random weights, such as the decoder's cross-attention.
+
+    Returns:
+        The directory ``out``.
+
+    Raises:
+        ArtefactError: as for ``make_from_encoder``.
     """
     from ragqa.models.generation.encoder_decoder import make_from_encoder
 

@@ -9,11 +9,10 @@ each question's own paragraph, and from all paragraphs of the file. It answers t
 ``--selection-sample`` must be ``--seed``, ``--held-out`` and ``--sample`` of the training. All questions of
 ``--own-questions`` are answered from ``--own-index``; some of them can be without an answer.
 
-Half of the questions of SQuAD and of ``--questions`` are answered again, from an index without the documents that
-contain an answer, so that every answer is wrong. These answers have the low weight ``UNANSWERABLE_WEIGHT``, because
-most questions of users have an answer. Each question with more than ``SHALLOW_HITS`` passages is also answered from
-only the first ``SHALLOW_HITS``, because some users set a small ``--k``; these answers have the weight
-``SHALLOW_WEIGHT``. All files have the same total weight.
+Half of the questions of SQuAD and of ``--questions`` are answered again without the documents that contain an answer,
+so that every answer is wrong. These answers have the weight 0.1, because most questions of users have an answer. Each
+question with more than 3 passages is also answered from only the first 3, because some users set a small ``--k``; the
+weight of these answers is multiplied by 0.25. All files have the same total weight.
 
 SQuAD's training questions have the answer of one annotator. Its test questions have the answers of three annotators,
 and each of them counts as right. With only one gold answer, confidence would be too low. So an answer that shares a
@@ -24,8 +23,8 @@ For a reader with an early layer, the margin of the early score is chosen first.
 reading (per standard deviation) is chosen: the weight that makes right answers from an index most probable. For readers
 that use raw retrieval scores, it is 1. Then a regression is fitted. The threshold of confidence, below which questions
 are declined, is the highest threshold that declines at most 5 % of right answers from the indexes that answer most
-questions. The reader's ``calibration.json`` stores all of them. The figures in ``--out`` come from fits on one half of
-the questions, applied to the other half, and from fits on all other files.
+questions. The reader's ``calibration.json`` stores margin, weight, regression and threshold. The quality in ``--out``
+is measured with fits on one half of the questions, applied to the other half, and with fits on all other files.
 """
 
 import sys

@@ -47,9 +47,9 @@ class ChatCalibrateConfig:
     k: int = PASSAGES
     """Number of passages to read for each question."""
     count: int = 300
-    """Size of the random sample of questions to ask."""
+    """Maximum number of questions to ask; a larger file is sampled at random."""
     without: int = 100
-    """Maximum number of sampled questions to ask again without the documents that contain an answer."""
+    """Maximum number of these questions to ask again without the documents that contain an answer."""
     seed: int = 0
     """Seed of the sample."""
     out: Path | None = None
@@ -132,7 +132,7 @@ def run_chat_calibration(config: ChatCalibrateConfig, progress: Progress = SILEN
         The calibration, and a line about it for the user.
 
     Raises:
-        BadInput, BadLine: a setting or the file of questions cannot be used, or too few answers are right or wrong.
+        BadInput, BadLine: a setting or a file cannot be used, or too few answers are right or wrong.
         ArtefactError, DamagedArtefact, Mismatch, MissingExtra: the index or the file of the model cannot be used.
         RemoteError: the server of the model fails.
     """

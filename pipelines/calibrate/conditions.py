@@ -1,7 +1,8 @@
 """Sets of calibration questions: the passages to read, and the judges of the answers.
 
-Users' questions are answered from an index. For comparison, some questions are answered from their own paragraph. Other
-questions are answered without the documents that contain an answer, so that every answer is wrong.
+Questions are answered from an index, as users' questions are. SQuAD's questions are also answered from their own
+paragraphs. Some questions are answered again without the documents that contain an answer, so that every answer is
+wrong.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,13 +25,13 @@ from ragqa.types import Hit, Question
 Condition = Callable[[Sequence[Question]], list[list[Hit]]]
 """Function that returns the passages to read for each question."""
 Judge = Callable[[Sequence[SpanAnswer], Sequence[str]], list[float]]
-"""Function from answers and gold answers to the probability that each answer is right."""
+"""Function from the answers and the gold answers of a question to the probability that each answer is right."""
 
 ANSWERABLE, MISSED, UNANSWERABLE, NEAR_MISS = "answerable", "missed", "vain", "near miss"
 """Kinds of questions in reports.
 
-ANSWERABLE: a passage that is read has an answer. MISSED: only passages that are not read can have an answer.
-UNANSWERABLE: all documents that contain an answer were left out. NEAR_MISS: the question has no gold answer.
+ANSWERABLE: a passage that is read has an answer. MISSED: no passage that is read has one. UNANSWERABLE: the documents
+that contain an answer were left out. NEAR_MISS: the question has no gold answer.
 """
 OWN_PARAGRAPH = "SQuAD, own paragraph"
 """Name of the set whose questions are answered from their own paragraphs."""
@@ -60,27 +61,19 @@ class CalibrationSet:
 
 
 def search_passages(retriever: Retriever, k: int) -> Condition:
-    """Return a condition that reads the ``k`` best passages.
-
-    Args:
-        retriever: retriever over the corpus.
-        k: number of passages to read per question.
-    """
+    """Return a condition that reads the ``k`` best passages that ``retriever`` finds."""
     return lambda questions: retriever.search([question.text for question in questions], k)
 
 
 def search_other_documents(retriever: Retriever, k: int) -> Condition:
-    """Return a condition that reads the ``k`` best passages of documents without an answer.
+    """Return a condition that reads the ``k`` best passages in documents without an answer.
 
     A document is left out if it has the title of a gold passage or if one of its retrieved passages has an answer.
-
-    Args:
-        retriever: retriever over the corpus.
-        k: number of passages to read per question.
+    Documents with the same title count as one document.
     """
 
     def drop_documents(hits: list[Hit], question: Question) -> list[Hit]:
-        # The title comes first: SQuAD's paragraphs are separate documents, but belong to one article.
+        # The title identifies an article of SQuAD, whose paragraphs are separate documents.
         names = [hit.passage.title or hit.passage.document for hit in hits]
         pairs = list(zip(names, hits, strict=True))
         excluded = {name for name, hit in pairs if has_answer(hit.passage.text, question.answers)}
@@ -105,25 +98,15 @@ def classify_question(hits: Sequence[Hit], question: Question, *, is_unanswerabl
 
 
 def judge_exactly(answers: Sequence[SpanAnswer], gold: Sequence[str]) -> list[float]:
-    """Return 1 for each answer that equals a gold answer by NQ's rule, else 0.
-
-    Args:
-        answers: answers of the reader to a question.
-        gold: gold answers.
-    """
+    """Return 1 for each answer that equals a gold answer by NQ's rule, else 0; a ``Judge``."""
     return [float(exact_match(answer.text, gold, unicode="NFD")) for answer in answers]
 
 
 def judge_by_agreement(answers: Sequence[SpanAnswer], gold: Sequence[str]) -> list[float]:
-    """Return for each answer the probability that one of three annotators gives it too.
+    """Return the probability that at least one of three annotators gives each answer.
 
-    The first annotator gave the gold answer. The two others are assumed to give an answer that shares a word with it,
-    independently, with probabilities in proportion to the reader's weights of these answers. This is an assumption, not
-    a measurement.
-
-    Args:
-        answers: answers of the reader to a question.
-        gold: gold answers.
+    The first annotator gave the gold answer. This function assumes that each of the two others independently gives one
+    of the reader's answers that share a word with it, with a probability in proportion to the reader's weight.
     """
     weights = [answer.evidence.weight if f1(answer.text, gold) else 0.0 for answer in answers]
     total = sum(weights) or 1.0
@@ -142,7 +125,7 @@ def build_paragraph_index(
 ) -> Path:
     """Index SQuAD's paragraphs, each as a document, and return the directory of the index.
 
-    An existing index of the same paragraphs is reused.
+    An existing index of the same paragraphs is reused. To recognise them, a copy is kept next to it: ``.NAME.jsonl``.
 
     Args:
         paragraphs: paragraphs of a SQuAD file.
@@ -154,6 +137,7 @@ def build_paragraph_index(
     Raises:
         BadInput: ``out`` is an index of other paragraphs, in other blocks, or for another retriever.
         DamagedArtefact, Mismatch: the manifest of ``out`` is damaged, or a newer version of ragqa wrote it.
+        RagqaError: as for ``build_index``.
     """
     out.parent.mkdir(parents=True, exist_ok=True)
     corpus, written = out.with_name(f".{out.name}.jsonl"), out.with_name(f".{out.name}.new.jsonl")

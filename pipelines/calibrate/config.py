@@ -22,11 +22,11 @@ class CalibrateConfig:
     reader: Path
     """Directory of the exported reader."""
     work: Path
-    """Directory to write the index of SQuAD's paragraphs into."""
+    """Directory for the index of SQuAD's paragraphs."""
     out: Path
     """JSON file to write the figures into."""
     squad: Path | None = None
-    """SQuAD 1.1 train file."""
+    """SQuAD 1.1 train file, whose held-out questions are used."""
     questions: Path | None = None
     """File of other held-out questions, answered from ``index``."""
     index: Path | None = None
@@ -36,7 +36,7 @@ class CalibrateConfig:
     own_index: Path | None = None
     """Index directory for ``own_questions``."""
     retriever: Annotated[str | None, RetrieverKind] = None
-    """Kind of retriever; default: the retriever of the index."""
+    """Kind of retriever for ``index`` and SQuAD's paragraphs; default: the retriever of each index."""
     count: int = 1200
     """Maximum number of questions per file; ``own_questions`` has no limit."""
     selection_sample: int = SELECTION_SAMPLE

@@ -10,7 +10,7 @@ from ragqa.reading.span_candidates import ScoredPassages
 MARGINS = (0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0)
 """Margins to try, in nats."""
 MAX_LOSS = 0.003
-"""Maximum loss of right answers, as a share of all measured questions."""
+"""Maximum decrease of the share of right answers, compared with reading all windows to the end."""
 _PRIOR_WEIGHT = 0.5
 """Weight of retrieval scores while margins are compared; the final weight is chosen later."""
 
@@ -20,14 +20,15 @@ def choose_early_margin(
     sets: Sequence[CalibrationSet],
     scored: Sequence[Sequence[ScoredPassages]],
 ) -> tuple[float | None, dict[str, Any]]:
-    """Choose the smallest margin that loses at most ``MAX_LOSS`` of the right answers.
+    """Choose the smallest margin that loses few right answers (``MAX_LOSS``).
 
-    The loss is measured on questions with gold answers that are answered from an index, without unanswerable sets.
+    The share of right answers is measured on questions with gold answers that are answered from an index, without
+    unanswerable sets.
 
     Args:
         reader: reader with an early layer.
         sets: sets of questions.
-        scored: scored passages of the questions of each set.
+        scored: scored passages of the questions of each set, with all windows.
 
     Returns:
         The margin in nats, or None if every margin loses more or there are no such questions; and figures by margin and

@@ -46,11 +46,11 @@ from ragqa.types import Hit, Question
 UNANSWERABLE_WEIGHT = 0.1
 """Weight of an answer to an unanswerable question in the fit."""
 SHALLOW_HITS, SHALLOW_WEIGHT = 3, 0.25
-"""Number of passages from which each question is answered again, and the weight of these answers in the fit."""
+"""Number of passages from which questions are answered again, and the factor on the weight of these answers."""
 PRIOR_WEIGHTS = (0.0, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0)
 """Weights of retrieval scores to try."""
 _MIN_PROBABILITY = 1e-4
-"""Probability assumed for a right answer that is not among the candidates."""
+"""Minimum probability of right answers, because they need not be among the candidates and log 0 is infinite."""
 
 
 @dataclass(frozen=True)
@@ -82,15 +82,16 @@ class CalibrationRow:
 
 
 def run_calibration(config: CalibrateConfig, command: str) -> Calibration:
-    """Fit the calibration, save it in the reader's directory, write its figures, and return it.
+    """Fit the calibration, save it with the reader, and write its figures and plot.
 
     Args:
         config: settings of the calibration.
         command: command line to record with the figures.
 
     Raises:
-        BadInput, BadLine: a file of questions cannot be used, no question is left, or too few answers are right.
-        ArtefactError, DamagedArtefact, Mismatch: the reader or an index has another format, or is damaged.
+        BadInput, BadLine: a file of questions cannot be used, no question is left or answerable, or too few answers are
+            right.
+        ArtefactError, DamagedArtefact, Mismatch: the reader or an index is missing, damaged or of another format.
         MissingExtra: a package for the index or for the plot is not installed.
     """
     identity = artefacts.read_manifest(config.reader, "reader").config["identity"]
@@ -133,7 +134,7 @@ def make_sets(config: CalibrateConfig) -> list[CalibrationSet]:
 
     Raises:
         BadInput, BadLine: a file of questions cannot be used, or no question of a file is left.
-        RagqaError: as for ``open_retriever``.
+        RagqaError: as for ``build_paragraph_index`` and ``open_retriever``.
     """
     sets = []
     if squad := config.squad:
@@ -178,15 +179,15 @@ def search_index(
 
 
 def select_questions(questions: Sequence[Question], config: CalibrateConfig, file: Path) -> list[Question]:
-    """Return at most ``config.count`` questions that did not select the weights.
+    """Select at most ``config.count`` questions that did not select the weights.
 
     Args:
         questions: held-out questions of a file.
-        config: settings of the calibration.
+        config: settings of the calibration; questions of ``exclude`` are left out.
         file: file of the questions, for the error.
 
     Raises:
-        BadInput: no question is left.
+        BadInput, BadLine: no question is left, or a file of ``config.exclude`` cannot be read.
     """
     others = split_held_out(questions, config.selection_sample, config.seed)[1]
     selected = drop_known(others, make_question_keys(config.exclude))[: config.count]
@@ -201,12 +202,15 @@ def select_questions(questions: Sequence[Question], config: CalibrateConfig, fil
 def score_questions(
     reader: ExtractiveReader, questions: CalibrationSet, progress: Progress = SILENT
 ) -> list[ScoredPassages]:
-    """Score the passages of each question of a set.
+    """Score the passages of each question of a set; all windows are read to the end.
 
     Args:
         reader: reader to calibrate.
         questions: set of questions.
         progress: shows the number of questions.
+
+    Raises:
+        RagqaError: as for ``ExtractiveReader.score`` and the retriever of the set.
     """
     scored: list[ScoredPassages] = []
     for batch in iterate_batches(list(questions.questions), progress, str(questions)):
@@ -217,10 +221,10 @@ def score_questions(
 def make_rows(
     reader: ExtractiveReader, questions: CalibrationSet, scored: Sequence[ScoredPassages]
 ) -> list[list[CalibrationRow]]:
-    """Return a list of rows for each of ``PRIOR_WEIGHTS``: the best answers of the reader.
+    """Return the rows of a reader's best answers, in one list per weight of ``PRIOR_WEIGHTS``.
 
-    A question has a row for all passages and, if they are more than ``SHALLOW_HITS``, a row for the first
-    ``SHALLOW_HITS``. A question that the reader does not answer has no rows.
+    A question has a row for its best answer from all passages. If it has more than ``SHALLOW_HITS`` passages, it has
+    another row for the best answer from the first ``SHALLOW_HITS``. A question without an answer has no rows.
 
     Args:
         reader: reader to calibrate.
@@ -270,8 +274,8 @@ def balance_files(rows: Sequence[CalibrationRow]) -> np.ndarray:
 def measure_likelihood(rows: Sequence[CalibrationRow]) -> float:
     """Return the mean log-likelihood of right answers to answerable questions, in nats.
 
-    Questions with only their own paragraph count only if there are no others, because the weight of retrieval scores
-    makes no difference in a single paragraph.
+    Answers from a question's own paragraph count only if there are no others, because with a single paragraph the
+    weight of retrieval scores makes no difference.
 
     Raises:
         BadInput: no question is answerable.
@@ -344,8 +348,8 @@ def fit_rows(
 def choose_decline_threshold(rows: Sequence[CalibrationRow], result: CrossFit) -> tuple[float, dict[str, float]]:
     """Choose the highest threshold that declines at most 5 % of right answers from an index.
 
-    Only sets count in which retrieval finds an answer to most of the questions. Where most answers are missing, as in a
-    small part of Wikipedia, right answers have a low confidence, and would lower the threshold for all users.
+    If there are sets in which retrieval finds an answer to most questions, only these sets count. Where most answers
+    are missing, as in a small part of Wikipedia, right answers have a low confidence, and would lower the threshold.
 
     Args:
         rows: answers of all sets.
@@ -369,12 +373,7 @@ def choose_decline_threshold(rows: Sequence[CalibrationRow], result: CrossFit) -
 
 
 def summarise_sets(rows: Sequence[CalibrationRow], confidence: np.ndarray) -> dict[str, dict[str, Any]]:
-    """Return the figures of ``summarise_answers`` for each set, by its name.
-
-    Args:
-        rows: answers of all sets.
-        confidence: confidence of each answer, from a fit on other answers.
-    """
+    """Return the figures of ``summarise_answers`` for each set, by the set's name."""
     name, kind = np.array([row.name for row in rows]), np.array([row.kind for row in rows])
     right = np.array([row.right for row in rows])
     return {

@@ -25,15 +25,14 @@ from ragqa.evaluation.statistics import (
 COVERAGE = 0.5
 """Share of questions to answer in the main figures."""
 _CURVE_POINTS = 100
-"""Number of points of the refusal curve in the report."""
 
 
 def summarise_answers(confidence_N: np.ndarray, right_N: np.ndarray, kind_N: np.ndarray) -> dict[str, Any]:
     """Return the figures of the answers to the questions of one set.
 
     Unanswerable questions count only in figures by kind and in ``refusals``. ``times_em`` is the accuracy of the more
-    confident half of the answers, divided by the accuracy of all answers. ``times_em_at_most`` is its largest possible
-    value, with all right answers before the wrong ones.
+    confident half of the answers, divided by the accuracy of all answers. ``times_em_at_most`` is its maximum, reached
+    if all right answers are more confident than the wrong ones.
 
     Args:
         confidence_N: confidence of each answer.
@@ -78,8 +77,9 @@ def measure_refusals(confidence_N: np.ndarray, right_N: np.ndarray, kind_N: np.n
 
     Returns:
         ``curve``: at most 100 rows, each with a threshold and the shares that it declines of answerable questions, of
-        right answers and of unanswerable questions. ``vain_declined_at_5_percent_of``: largest share of unanswerable
-        questions declined while at most ``MAX_DECLINED`` of answerable questions, or of right answers, are declined.
+        right answers and of unanswerable questions. ``vain_declined_at_5_percent_of``: maximum share of unanswerable
+        questions declined by a threshold that declines at most ``MAX_DECLINED`` of answerable questions
+        (``answerable_refused``) or of right answers (``right_answers_refused``).
     """
     is_unanswerable, is_answerable = kind_N == UNANSWERABLE, kind_N == ANSWERABLE
     is_right = (kind_N != UNANSWERABLE) & (right_N == 1)

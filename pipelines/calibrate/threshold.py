@@ -10,7 +10,7 @@ MAX_DECLINED = 0.05
 
 
 def choose_threshold(confidence_N: np.ndarray, right_N: np.ndarray) -> float:
-    """Return the highest threshold that declines at most ``MAX_DECLINED`` of right answers.
+    """Return the highest threshold that declines few right answers (``MAX_DECLINED``).
 
     Args:
         confidence_N: confidence of each answer.

@@ -34,12 +34,12 @@ def average_readers(readers: Sequence[Path], out: Path) -> None:
     """Write a reader with the mean weights of readers and the configuration of the last one.
 
     Args:
-        readers: directories of torch readers with one head, size and tokenizer; at least two.
+        readers: directories of torch readers with the same head, size and tokenizer; at least two.
         out: directory to write, completely or not at all; a reader in it is replaced.
 
     Raises:
-        BadInput: fewer than two readers are given, or ``out`` is one of them or holds other files.
-        ArtefactError, DamagedArtefact: a directory is not a torch reader, or is damaged.
+        BadInput: fewer than two readers are given, or ``out`` is one of them, holds other files or cannot be written.
+        ArtefactError: a directory is not a torch reader, or is damaged.
         Mismatch: the readers differ in head, size or tokenizer.
     """
     # Imported here, so that --help needs no torch.

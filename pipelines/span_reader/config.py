@@ -31,15 +31,15 @@ class ReaderConfig(TrainingConfig):
     """Settings of a span reader's training; the defaults are estimates, not tuned values."""
 
     encoder: Path
-    """Directory of an encoder, a cross-encoder or a reader to continue from, with tokenizer.json."""
+    """Directory, with tokenizer.json, of the encoder, cross-encoder or reader from which training starts."""
     train: tuple[Path, ...] = ()
-    """Files of questions with answers: SQuAD's .json, or .jsonl with or without gold passages."""
+    """Files of questions with answers, with or without gold passages: SQuAD's .json, .jsonl, or DPR's .tsv."""
     patterns: tuple[Path, ...] = ()
     """Files whose answers are regular expressions (CuratedTREC)."""
     shares: tuple[float, ...] = ()
     """Share of each file among the questions, ``patterns`` last; default: in proportion to the sizes of the files."""
     index: Path | None = None
-    """Index directory; without an index, questions need gold passages and negatives are random."""
+    """Index directory; without one, questions need gold passages, and other questions' gold passages are negatives."""
     retriever: Annotated[str | None, RetrieverKind] = None
     """Kind of retriever; default: the retriever of the index."""
     depth: int = 50
@@ -51,9 +51,9 @@ class ReaderConfig(TrainingConfig):
     mix: Annotated[PassageMix, FLAT] = PassageMix()
     """Numbers and shares of the passages of a training question."""
     loss: Literal["marginal", "hard"] = "marginal"
-    """Gold spans that count: all of them (marginal), or only the most probable one (hard)."""
+    """Gold spans that count: all (marginal), or only the most probable one in a rising share of the steps (hard)."""
     hard_warmup: float = 0.5
-    """Share of the steps over which the probability of hard EM would rise from 0 to 1; it stops at 0.8."""
+    """Pace of hard EM: a step uses it with the probability step / (hard_warmup · steps), at most 0.8."""
     per_passage: bool = False
     """Normalise the spans of each passage separately (an ablation)."""
     relevance: float = 0.5
@@ -68,7 +68,7 @@ class ReaderConfig(TrainingConfig):
     teacher: Path | None = None
     """Directory of a larger torch reader with the same wordpieces, whose scores the reader learns to imitate."""
     temperature: float = 2.0
-    """Temperature of the reader's and the teacher's distributions over spans, which are compared."""
+    """Temperature at which the reader's and the teacher's distributions over spans are compared."""
     teacher_weight: float = 0.5
     """Weight of the loss against the teacher, from 0 to 1; the loss against the gold spans has the rest."""
     steps: int = 8000
@@ -80,13 +80,13 @@ class ReaderConfig(TrainingConfig):
     lr: float = 2e-4
     """Peak learning rate."""
     max_input: int = 384
-    """Maximum length of question, title and passage together in wordpieces."""
+    """Maximum length of question, title and passage together in wordpieces; lowered to the limit of ``encoder``."""
     max_span: int = MAX_ANSWER
     """Maximum length of an answer in wordpieces."""
     freeze_embeddings: bool = True
-    """Freeze the encoder's embeddings, so that the exports of encoder and reader can share them."""
+    """Freeze the encoder's word embeddings, so that the exports of encoder and reader can share them."""
     dev: Path | None = None
-    """File of held-out questions, which are left out of training and answered from the index in evaluations."""
+    """File of held-out questions; training leaves them out, and evaluations answer a sample of them from the index."""
     exclude: tuple[Path, ...] = ()
     """Files of questions, for example test sets, to leave out of training and evaluation."""
     read: int = 10
@@ -99,7 +99,7 @@ class ReaderConfig(TrainingConfig):
     """Number of steps between two evaluations."""
     patience: int | None = None
     """Number of evaluations without improvement after which training stops; default: all steps are taken.
-    The best weights are written in any case; of equally good weights, the latest."""
+    The weights of the best evaluation are written, of equally good ones the latest; without evaluations, the last."""
 
     @report_together()
     def __post_init__(self) -> None:
@@ -128,5 +128,5 @@ class ReaderConfig(TrainingConfig):
 
     @property
     def files(self) -> list[QuestionFile]:
-        """Files of training questions."""
+        """Files of training questions: ``train``, then ``patterns``."""
         return list_question_files(self.train, self.patterns)

@@ -1,4 +1,4 @@
-"""Training batches of a span reader; seed and step determine a batch.
+"""Training batches of a span reader, which are the same whenever a run continues.
 
 Legend: B questions of a batch.
 """
@@ -36,7 +36,10 @@ class BatchShape:
 
 
 class ReaderBatches:
-    """Batches of this process, by the number of the step; each batch is a list of parts."""
+    """Batches by the number of the step, from 0.
+
+    A batch is a list of parts, and has only this process's share of the questions.
+    """
 
     def __init__(
         self,
@@ -70,7 +73,7 @@ class ReaderBatches:
 
         Raises:
             BadInput: the questions cannot be shared evenly among the processes or the parts.
-            SlowPattern: an answer is a pattern that takes too long.
+            BadInput, ArtefactError, SlowPattern: as for ``mark_windows``.
         """
         parts = self._shape.parts
         slots = parallel.take_share(list(enumerate(self.get_questions(step))))
@@ -88,7 +91,7 @@ class ReaderBatches:
         return numbers
 
     def _draw_pool(self, pool: int) -> np.ndarray:
-        """Return batches of questions with passages of similar length, ``[POOL_BATCHES, B]``."""
+        """Return numbers of questions ``[POOL_BATCHES, B]``; a row has passages of similar length."""
         firsts = np.cumsum([0, *self._sizes])
         numbers = np.concatenate(
             [
@@ -117,7 +120,7 @@ class ReaderBatches:
         """Choose a random window of each passage, if possible one with a short gold span.
 
         A span is short if it has at most ``max_span`` wordpieces. A passage with an answer but without a short gold
-        span is left out, because the reader would learn that it has no answer. For example, it has "1950s" for "1950".
+        span is left out, because the reader would learn that it has no answer: for example, "1950s" for "1950".
         """
         gold = GoldSpans(self._tokenizer, sampled.answers, regex=is_regex)
         passages = [*sampled.positives, *sampled.negatives]

@@ -3,8 +3,8 @@
 The labels are noisy: a passage can contain "1945" or "Paris" and say nothing about the question. So a question is read
 in several passages, and the loss is marginalised over their spans. Unrelated spans then get little weight.
 
-The mined passages are saved in a folder, with a file for every 256 questions, so that a run that was killed continues
-mining.
+The rows of the mined passages are saved in a folder, in a file for every 256 questions, so that an interrupted run
+continues mining.
 """
 
 import json
@@ -36,16 +36,19 @@ IDENTITY_FILE = "of.json"
 class RerankedSearch(PassageSearch):
     """Search that orders passages by a reader's relevance, for questions without gold passages.
 
-    A passage can contain the answer without supporting it. The relevance shows this better than the rank of retrieval.
+    A passage can contain the answer without supporting it. Relevance separates these cases better than retrieval does.
     """
 
     scorer: SpanScorer
-    """Reader that scores the relevance."""
+    """Reader that scores the relevance of each passage's first window."""
 
     def find(self, questions: Iterable[Question]) -> list[list[Hit]]:
         """Return the ``depth`` best retrieved passages for each question.
 
-        Their order is the reader's relevance, or the rank of retrieval if the question has gold passages.
+        They are ordered by the reader's relevance; for a question with gold passages, by retrieval.
+
+        Raises:
+            BadInput, ArtefactError: as for ``make_windows``.
         """
         questions = list(questions)
         return [
@@ -75,17 +78,18 @@ def mine_passages(
     Args:
         questions: questions, each with True if its answers are regular expressions.
         search: retriever, with the numbers of passages to retrieve and to save.
-        folder: folder of the saved passages; questions with saved passages are not searched again.
-        identity: names and JSON values of everything that the result depends on.
+        folder: folder of the saved rows; questions with saved rows are not searched again.
+        identity: names and JSON values of all settings and inputs that determine the result.
         progress: shows the number of questions.
 
     Returns:
         The rows of at most ``search.pool`` positives and at most ``search.pool`` negatives of each question.
 
     Raises:
-        BadInput: the passages in the folder were mined with another ``identity``.
+        BadInput: the rows in the folder were mined with another ``identity``.
         DamagedArtefact: a file in the folder is damaged.
         SlowPattern: an answer is a pattern that takes too long.
+        RagqaError: as for ``search.find``.
     """
     _check_identity(folder, identity)
     rows = [row for file in sorted(folder.glob("[0-9]*.jsonl")) for row in _read(file)]
@@ -127,10 +131,6 @@ def select_trainable(
 
 
 def _select_rows(question: Question, regex: bool, hits: list[Hit], pool: int) -> dict[str, list[int]]:
-    """Return the rows of at most ``pool`` positives and ``pool`` negatives, best first.
-
-    Parts of gold passages are left out, as ``MinedPassages`` describes.
-    """
     golds = list_gold_passages(question)
     with name_slow_question([question]):
         unclear = [gold for gold in golds if not has_answer(gold, question.answers, regex=regex)]

@@ -4,7 +4,7 @@ r"""Write the gold passages of questions as documents, so that they can be index
         --out gold.jsonl
     ragqa index wiki/ gold.jsonl --retriever bm25 --blocks words --out reader.index
 
-From this index, ``pipelines.span_reader.train`` also retrieves other passages of the same articles for the questions.
+From this index, ``pipelines.span_reader.train`` retrieves further passages for the questions.
 """
 
 from collections.abc import Sequence
@@ -37,7 +37,7 @@ class GoldPassagesConfig:
 
 
 def write_gold_passages(files: Sequence[Path], out: Path) -> int:
-    """Write the gold passages of all questions without duplicates, and return their number.
+    """Write the distinct gold passages of all questions as documents, and return their number.
 
     Args:
         files: files of questions with passages: SQuAD 1.1, QED, or JSON lines.

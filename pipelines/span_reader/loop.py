@@ -46,7 +46,7 @@ def main(config: ReaderConfig, *, progress: Progress = SILENT, notify: Notify = 
     Args:
         config: settings of the run.
         progress: shows the mined questions and the steps.
-        notify: receives a line about the training questions, and a line for each evaluation.
+        notify: receives lines about the training questions, each evaluation, the chosen weights and a lowered input.
 
     Raises:
         BadInput, ArtefactError, MissingExtra: a setting, file or directory cannot be used, or a package is missing.
@@ -137,7 +137,7 @@ def evaluate(
         config: settings of the run.
 
     Returns:
-        The scores of ``EvaluationSet.evaluate`` on each set, and ``em``, their mean exact match.
+        The scores of ``EvaluationSet.evaluate`` on each set, and ``em``, the unweighted mean of their exact match.
     """
     reader.eval()
     scorer = make_torch_scorer(reader, tokenizer, config.out, "in training", device=config.device)
@@ -191,7 +191,7 @@ def load_models(config: ReaderConfig, tokenizer: TextTokenizer) -> tuple[SpanRea
 def mine_training_passages(
     sets: Sequence[TrainingSet], retriever: LiveRetriever, config: ReaderConfig, progress: Progress
 ) -> list[MinedPassages]:
-    """Mine passages for all questions, or read the passages that an earlier run has mined.
+    """Mine passages for all questions, unless they were mined before in the run's directory.
 
     Args:
         sets: training questions.
@@ -204,7 +204,7 @@ def mine_training_passages(
 
     Raises:
         BadInput, DamagedArtefact, SlowPattern: as for ``mine_passages``.
-        ArtefactError, MissingExtra: the index or the reader of ``rerank`` cannot be used.
+        ArtefactError, MissingExtra: as for ``load_scorer``, or the index is damaged.
     """
     assert config.index is not None
     manifest = artefacts.read_manifest(config.index, "index")
@@ -274,9 +274,12 @@ def make_batches(
 
 
 def derive_seed(config: ReaderConfig) -> int:
-    """Return the seed of the batches: the seed of the run, changed by the weights of a reader.
+    """Return the seed of the batches: the seed of the run, changed if ``encoder`` is a reader.
 
-    If training continues from a reader, the unchanged seed would give it the same passages in the same order again.
+    Otherwise this reader, which the seed of the run may have trained, could read the same passages in the same order.
+
+    Raises:
+        ArtefactError: as for ``read_head_name``.
     """
     if read_head_name(config.encoder) is None:
         return config.seed
@@ -289,7 +292,7 @@ def make_evaluation_sets(
     config: ReaderConfig,
     excluded: Collection[str],
 ) -> list[EvaluationSet]:
-    """Return the evaluation sets that select the weights: held-out articles, ``dev``, or both.
+    """Return the evaluation sets that select the weights: held-out articles and ``dev``.
 
     Args:
         held_out: questions about the held-out articles of each SQuAD file.

@@ -1,4 +1,4 @@
-"""Losses of a span reader: a softmax over all spans of a question, and relevance.
+"""Losses of a span reader on spans, relevance, "no answer" and the scores of a teacher.
 
 Legend: B questions, K passages of a question, S spans of a passage.
 """
@@ -22,7 +22,8 @@ class ReaderLosses:
     """Losses of each question in a part of a batch, in nats."""
 
     nll_B: Tensor
-    """-log of the probability of the gold spans; 0 for a question without a gold span."""
+    """-log of the probability of the gold spans, or of the most probable one (hard EM); 0 without gold spans.
+    With ``per_passage``, the mean over the passages with a gold span."""
     relevance_B: Tensor
     """Cross-entropy of relevance, mean over the passages of a question."""
     absence_B: Tensor
@@ -30,7 +31,7 @@ class ReaderLosses:
     early_B: Tensor
     """Cross-entropy of the relevance after the early layer, mean over the passages; 0 without an early layer."""
     kl_B: Tensor
-    """KL divergence from the teacher's distribution over spans (``distilled_kl``); 0 without a teacher."""
+    """Divergence of the distribution over spans from the teacher's (``distilled_kl``); 0 without a teacher."""
     has_gold_B: Tensor
     """True if at least one passage of the question has a gold span."""
 
@@ -43,7 +44,7 @@ class ReaderLosses:
         return (spans_B + passages_B).mean()
 
     def measure(self, config: ReaderConfig) -> dict[str, float]:
-        """Return the mean losses in nats for the log, without losses that the settings do not use.
+        """Return the mean losses in nats for the log, without optional losses that are not in use.
 
         ``right`` is the share of questions with a gold span.
         """
@@ -113,24 +114,15 @@ def compute_losses(
 
 
 def join_scores(score_BKS: Tensor, relevance_BK: Tensor) -> Tensor:
-    """Return the sums ``[B, K · S]`` of span scores and the relevance of their passages.
-
-    Args:
-        score_BKS: scores of the spans.
-        relevance_BK: relevance of the passages.
-    """
+    """Return the sum of the score and the passage's relevance for each span, ``[B, K · S]``."""
     return (score_BKS + relevance_BK.unsqueeze(-1)).flatten(1)
 
 
 def is_hard_step(step: int, config: ReaderConfig) -> bool:
-    """Return True if a step uses hard EM.
+    """Return True if a step uses hard EM; a random choice that seed and step determine.
 
-    Only a run with the loss ``hard`` has such steps. Their probability rises linearly from 0 to 1 over the share
-    ``config.hard_warmup`` of all steps, up to the limit ``MAX_HARD_SHARE``.
-
-    Args:
-        step: number of the step, from 0.
-        config: settings of the run.
+    With the loss ``hard``, the probability is step / (hard_warmup · steps), at most ``MAX_HARD_SHARE``; else it is 0.
+    Steps are counted from 0.
     """
     if config.loss != "hard":
         return False

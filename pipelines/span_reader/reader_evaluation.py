@@ -3,8 +3,8 @@ r"""Evaluate span readers on held-out questions, from an index or from gold para
     python -m pipelines.span_reader.reader_evaluation runs/mean runs/fourth/model --squad squad/train-v1.1.json.xz \
         --questions nq/dev.jsonl --index wiki.index --exclude nq/test-a.jsonl
 
-The same evaluation selects the weights during training. A fair comparison of readers needs other questions: ``--skip``
-leaves out the questions of each file that selected the weights or calibrated the confidence. The command prints one
+Training selects the weights by the same evaluation. A fair comparison of readers needs other questions, so ``--skip``
+leaves out as many questions of each file as selected the weights and calibrated the confidence. The command prints one
 line of JSON per reader.
 """
 
@@ -30,7 +30,6 @@ from ragqa.terminal import print_json
 from ragqa.types import Hit, Question
 
 _BATCH = 64
-"""Number of questions in a batch."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,12 +49,12 @@ class ReaderEvaluationConfig:
     exclude: tuple[Path, ...] = ()
     """Files of questions to leave out, such as test sets."""
     skip: int = 1700
-    """Number of questions of each file to leave out.
+    """Number of questions of each file to leave out, in the random order of ``seed``.
     The default is the number of questions that selected (500) or calibrated (1,200) the shipped reader."""
     count: int | None = None
     """Maximum number of questions of each file; default: all that are not left out."""
     seed: int = 0
-    """Seed of the training of the readers."""
+    """Seed of the readers' training, which determines the questions that selected the weights."""
     held_out: float = HELD_OUT_SHARE
     """Share of SQuAD's articles that training held out."""
     k: int = DEFAULT_PASSAGES
@@ -95,6 +94,9 @@ class EvaluationSet:
             reader: reader to evaluate.
             title: title of the progress bar.
             progress: shows the number of questions.
+
+        Raises:
+            BadInput, ArtefactError: as for ``ExtractiveReader.read``.
         """
         exact, overlap, count = 0.0, 0.0, len(self.questions)
         for batch in iterate_batches(list(zip(self.questions, self.hits, strict=True)), progress, title, _BATCH):
@@ -140,7 +142,7 @@ def make_evaluation_sets(config: ReaderEvaluationConfig) -> list[EvaluationSet]:
     """Return the evaluation sets that the settings name.
 
     Raises:
-        BadInput, BadLine: a file cannot be read, or a set has no questions.
+        BadInput, BadLine: a file cannot be read, or no question of a file is left.
         RagqaError: as for ``open_retriever``.
     """
     excluded = make_question_keys(config.exclude)

@@ -7,16 +7,17 @@ r"""Train a span reader on questions with gold or retrieved passages.
         nq/train.jsonl \
         --index reader.index --encoder DIR --dev nq/dev.jsonl --out runs/reader
 
-A question is read in its gold passage. A question without a gold passage is read in retrieved passages that contain an
-answer (distant supervision). Passages without an answer are read as well. All spans of all passages compete in one
-softmax (Clark & Gardner 2018, "shared norm"), so that scores of different passages can be compared.
+A question is read in a gold passage or, if it has none, in retrieved passages that contain an answer (distant
+supervision). Passages without an answer are read as well. All spans of all passages compete in one softmax (Clark &
+Gardner 2018, "shared norm"), so that scores of different passages can be compared.
 
 Every occurrence of an answer counts as right. The loss is marginalised over the occurrences (ORQA, Lee et al. 2019,
 section "Learning"). With ``--loss hard``, only the most probable occurrence counts in a rising share of the steps (Min
 et al. 2019). From the vector of the first token, the reader learns to predict whether a passage has an answer. With
 ``--teacher``, the reader also learns a larger reader's distribution over spans.
 
-A passage is cut into the same windows as for answering. ``--max-input`` is saved with the reader as ``reader_tokens``.
+A passage is cut into windows as for answering, and each step reads one window of a passage. ``--max-input`` is saved
+with the reader as ``reader_tokens``.
 """
 
 from pipelines.common.command import run_recipe
