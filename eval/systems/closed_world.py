@@ -56,7 +56,7 @@ REALM: Mapping[str, Any] = {
 
 
 def realm_stage(out: str, **changes: Any) -> Stage:
-    """Return a stage of REALM's pretraining in ``out``; ``changes`` replace settings of ``REALM``."""
+    """Return a stage of REALM's pretraining; ``changes`` replace settings of ``REALM``."""
     return Stage("realm", out, {**REALM, **changes})
 
 

@@ -56,7 +56,7 @@ READER_WARMUP = Stage("reader_warmup", "reading", {
 
 
 def realm_stage(name: str, **changes: Any) -> Stage:
-    """Return the stage of REALM's pretraining in an arm; ``changes`` replace settings of "full"."""
+    """Return an arm's stage of REALM's pretraining; ``changes`` replace settings of "full"."""
     return Stage("realm", f"{name}/pretrain", {
         **PRETRAINED, "encoder": "{work}/reading/model", "retriever": "{work}/cloze/model",
         "dev": "{corpus}/questions/dev.jsonl",
