@@ -108,7 +108,6 @@ def _test_scores(scores: list[tuple[float, float]]) -> dict[str, Any] | None:
 
 
 def _note_differences(a: dict[str, Any], b: dict[str, Any]) -> list[str]:
-    """Return notes on differences between the runs that can explain different scores."""
     notes = []
     fingerprints = [about["system"].get("corpus") for about in (a, b)]
     is_same_corpus = None not in fingerprints and fingerprints[0] == fingerprints[1]

@@ -24,11 +24,11 @@ class Missing:
     """Positions, from 0, of questions whose answers or gold texts the corpus lacks."""
 
     answers: frozenset[int]
-    """Questions with gold answers, none of them in any passage (``metrics.has_answer``), and not answered correctly."""
+    """Questions without a gold answer in any passage, except correctly answered and unanswerable questions."""
     passages: frozenset[int]
-    """Questions with gold passages, none of them in the corpus."""
+    """Questions whose gold passages are all missing from the corpus."""
     documents: frozenset[int]
-    """Questions with gold documents, none of them with a passage in the corpus."""
+    """Questions whose gold documents have no passage in the corpus."""
 
     def to_json(self) -> dict[str, list[int]]:
         """Return sorted lists of positions, by the names of the fields."""
@@ -58,7 +58,7 @@ def find_missing(
         progress: receiver of the number of passages read.
 
     Raises:
-        SlowPattern: the search of a gold answer, a pattern, takes too long.
+        SlowPattern: a gold answer is a pattern whose search takes too long; the error names the question.
     """
     answers, texts, documents = _MissingAnswers(regex), _MissingNames(), _MissingNames()
     for row in rows:

@@ -76,7 +76,7 @@ class EvaluatedPipeline(System):
             raise BadInput(f"k = {self._k}, depth = {depth}: at least one passage is needed")
 
     def describe(self) -> dict[str, Any]:
-        """Return a description of the pipeline's parts.
+        """Return a description of the pipeline's parts, with ``k`` and ``depth``.
 
         Raises:
             RemoteError: a shard of a served index is missing.
@@ -201,7 +201,7 @@ class Predictions(System):
         self.answer_batch([question])
 
     def finish(self) -> None:
-        """Raise Mismatch if the file has more lines than there are questions."""
+        """Raise Mismatch if a complete run has left lines of the file unread."""
         if self._is_complete and (number := next(self._lines, (0, b""))[0]):
             raise Mismatch(f"{self._file}:{number}: there are more predictions than questions")
 

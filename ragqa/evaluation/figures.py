@@ -122,7 +122,7 @@ def _score_gold(tally: Tally, unit: str, about: dict[str, Any], missing: Missing
 
 
 def _measure_confidence(tally: Tally, answerable: npt.NDArray[np.bool_], threshold: float) -> dict[str, Any] | None:
-    """Return the figures of confidence; None if there are no answers, or one has none.
+    """Return the figures of confidence; None without answers, or if one has no confidence.
 
     An answer to an unanswerable question counts as wrong.
     """

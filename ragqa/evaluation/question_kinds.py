@@ -77,4 +77,4 @@ ORDER = {
     "question length (words)": ("up to 5", "6-8", "9-12", "13 or more"),
     "answer length (words)": ("none", "1", "2", "3", "4-5", "6 or more"),
 }
-"""Order of the classes in the report; other breakdowns begin with the class of the most questions."""
+"""Order of classes in the report; classes of other breakdowns are sorted by falling number of questions."""

@@ -165,7 +165,7 @@ def score_result(number: int, question: Question, result: SystemResult, rule: Ru
         rule: scoring rule.
 
     Raises:
-        SlowPattern: the search of a gold answer, a pattern, takes too long; the error names the question.
+        SlowPattern: a gold answer is a pattern whose search takes too long; the error names the question.
     """
     answer, hits = result.answer, result.hits
     prediction = answer.text if answer else None

@@ -100,7 +100,7 @@ def evaluate(
 
     Args:
         pipeline: the pipeline to ask, or another system, for example ``Predictions``.
-        questions: questions with gold answers; they are read one by one, and only scores stay in memory.
+        questions: questions with gold answers, read one by one.
         settings: settings of the evaluation; None for ``EvaluationSettings()``.
         out: directory of the report; None for a temporary one, which is deleted when the process ends. An interrupted
             run leaves its rows next to this directory (see ``EvaluationSettings.resume``).
@@ -163,7 +163,6 @@ def _describe_run(pipeline: Pipeline | System, system: System, settings: Evaluat
 
 
 def _find_directory(out: str | Path | None) -> Path:
-    """Return the directory of the report; for None, one that is deleted when the process ends."""
     if out is None:
         temporary = tempfile.mkdtemp(prefix="ragqa-report-")
         atexit.register(shutil.rmtree, temporary, ignore_errors=True)
@@ -208,7 +207,6 @@ def _open_workspace(target: Path, identity: list[Any], resume: bool) -> Iterator
 def _ask_all(
     system: System, questions: Iterable[Question], file: Path, settings: EvaluationSettings, progress: Progress
 ) -> None:
-    """Ask the questions that have no row in ``file`` yet, and append their rows to it."""
     total = len(questions) if isinstance(questions, Sized) else 0
     file.touch()
     rest, done = _skip_finished(system, iter(questions), file)
@@ -254,7 +252,6 @@ def _skip_finished(system: System, questions: Iterator[Question], file: Path) ->
 
 
 def _parse_row(line: bytes) -> Row | None:
-    """Return the row of a line, or None if the line is incomplete or damaged."""
     try:
         return Row.from_json(line.decode("utf-8")) if line.endswith(b"\n") else None
     except (ValueError, KeyError, TypeError):

@@ -76,7 +76,7 @@ class PairedTest:
     difference: Interval
     """Mean of the first system's score minus the second system's."""
     p: float
-    """Two-sided p-value: probability of a difference at least as far from 0 if the systems were exchangeable."""
+    """Two-sided p-value: probability of so large a difference, in either direction, for exchangeable systems."""
 
 
 def compare_paired(ours_N: npt.ArrayLike, theirs_N: npt.ArrayLike) -> PairedTest:

@@ -194,7 +194,7 @@ class SpanReader(EncoderReader):
         return reader
 
     def add_early_head(self, layer: int) -> None:
-        """Put a new early head after the first ``layer`` layers, unless there already is one.
+        """Put a new head for early relevance after ``layer`` layers, unless one is there.
 
         Raises:
             BadInput: the encoder does not have more than ``layer`` layers, or is not built like BERT.

@@ -17,7 +17,7 @@ from ragqa.runtime.runner import OnnxRunner, Runner, TorchRunner, check_device
 from ragqa.runtime.tokens import TextTokenizer
 
 PRECISIONS = ("float32", "bfloat16", "float16")
-"""Precisions of torch models; float16 needs a GPU. Exports have the precision ``int8``."""
+"""Precisions of torch models, float16 for GPUs only. Exports have the precision ``int8``."""
 
 _OPTIONAL_FILES = (
     "modules.json",

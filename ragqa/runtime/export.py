@@ -33,8 +33,8 @@ def export(source: str | Path, out: Path, *, share: Path | None = None, card: Pa
 
     Args:
         source: directory of a reader of ``ragqa.models``, or directory or hub name of an encoder.
-        out: directory to write; it is replaced when the export is complete. From an earlier export of the same weights,
-            its calibration stays unless ``source`` has one, and its model card unless ``card`` is given.
+        out: directory to write; it is replaced when the export is complete. An earlier export of the same weights
+            leaves its calibration unless ``source`` has one, and its model card unless ``card`` is given.
         share: directory of an exported encoder with the same word embeddings, whose file is used instead of a copy.
         card: Markdown model card to copy as README.md.
 
@@ -112,8 +112,6 @@ def _copy_small_file(folder: Path, name: str, file: Path | None, out: Path, iden
 
 @dataclass(frozen=True)
 class _Graph:
-    """Part of a model that becomes one ONNX file."""
-
     file: str
     module: Any
     inputs: dict[str, Any]
@@ -138,7 +136,6 @@ def _write_model(graphs: Sequence[_Graph], folder: Path, out: Path, share: Path 
 
 
 def _load_model(source: str | Path) -> tuple[str, list[_Graph], Path, dict[str, Any]]:
-    """Load a model; return its kind, graphs, directory and config for the manifest."""
     import torch
 
     from ragqa.models import span_readers
@@ -188,7 +185,6 @@ def _load_model(source: str | Path) -> tuple[str, list[_Graph], Path, dict[str, 
 
 
 def _quantise(graph: _Graph, scratch: Path) -> Any:
-    """Return a graph as an optimised ONNX model with 8-bit weights."""
     import onnx
     import onnxruntime
     import torch
@@ -222,7 +218,6 @@ def _quantise(graph: _Graph, scratch: Path) -> Any:
 
 
 def _check_runs(model: Path, inputs: dict[str, np.ndarray]) -> None:
-    """Raise ArtefactError if ONNX Runtime cannot compute the model."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()

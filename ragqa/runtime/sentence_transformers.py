@@ -73,7 +73,6 @@ def export_sentence_transformer(source: str | Path, out: Path, *, card: Path | N
 
 
 def _check_tokens(folder: Path, source: str, max_tokens: int) -> None:
-    """Raise BadInput if sentence-transformers would not tokenize sample texts as ragqa does."""
     from transformers import AutoTokenizer
 
     tokenizer, own = AutoTokenizer.from_pretrained(folder), TextTokenizer(folder)
@@ -84,7 +83,6 @@ def _check_tokens(folder: Path, source: str, max_tokens: int) -> None:
 
 
 def _write_tokenizer_config(folder: Path, max_tokens: int) -> None:
-    """Write the ``tokenizer_config.json`` from which transformers reads the special tokens."""
     content = {row["content"] for row in json.loads((folder / "tokenizer.json").read_text("utf-8"))["added_tokens"]}
     known = {"pad_token": ("[PAD]", "<pad>"), "unk_token": ("[UNK]", "<unk>"), "mask_token": ("[MASK]", "<mask>")}
     known |= {"cls_token": ("[CLS]", "<s>"), "sep_token": ("[SEP]", "</s>")}

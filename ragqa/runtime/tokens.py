@@ -106,7 +106,6 @@ class TextTokenizer:
         return self._find_id("[UNK]", "<unk>")
 
     def _find_id(self, *names: str) -> int | None:
-        """Return the id of the first of ``names`` that is in the vocabulary, or None."""
         numbers = map(self._tokenizer.token_to_id, names)
         return next((number for number in numbers if number is not None), None)
 

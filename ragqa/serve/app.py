@@ -139,7 +139,7 @@ async def _handle_http_error(request: Request, error: Exception) -> JSONResponse
 
 
 def _list_methods(request: Request) -> str:
-    """Return the methods of a path for the header Allow; Starlette lists one route's."""
+    """Return the methods of all routes with the path of a request, for the header Allow."""
     scopes = {method: {**request.scope, "method": method} for method in ("DELETE", "GET", "HEAD", "POST")}
     routes = request.app.routes
     return ", ".join(

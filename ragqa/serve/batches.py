@@ -40,11 +40,11 @@ class Batcher(Generic[Key, Item, Result]):
         """Prepare an empty queue.
 
         Args:
-            name: name of the client as which batches wait in ``queue``.
+            name: client name under which batches wait in ``queue``.
             work: function of a key and a list of items that returns a result for each item, in order.
             queue: queue that gives each batch a turn.
             executor: threads in which ``work`` runs.
-            max_weight: maximum sum of the weights of a batch of more than one item.
+            max_weight: maximum weight of a batch, unless it has only one item.
         """
         self._name, self._work, self._queue, self._executor = name, work, queue, executor
         self._max_weight = max_weight

@@ -12,7 +12,7 @@ MAX_OPEN_PER_CLIENT = 128
 
 
 class QueueFull(Exception):
-    """Error for too many open requests, of one client if ``of_client`` is True, or else of all."""
+    """Error for too many open requests of one client (``of_client``), or of all clients."""
 
     def __init__(self, of_client: bool) -> None:
         super().__init__()

@@ -176,9 +176,6 @@ class Gate:
         """Refuse a request that a foreign page makes a browser send.
 
         Nothing is checked if the server has a token (``hosts`` is None), since a foreign page does not know the token.
-
-        Raises:
-            RefusedRequest: the request has a foreign Host or Origin.
         """
         if self._access.hosts is None:
             return
@@ -191,7 +188,6 @@ class Gate:
                 raise RefusedRequest(403, f"the origin {origin[:100]!r} is another page: allow it with --cors ORIGIN")
 
     def _find_allowed_origin(self, headers: Iterable[tuple[bytes, bytes]]) -> bytes | None:
-        """Return the Origin of a request; None if its pages may not read responses."""
         origins = [value for name, value in headers if name == b"origin"]
         is_allowed = len(origins) == 1 and origins[0].decode("latin-1").lower() in self._access.origins
         return origins[0] if is_allowed else None
@@ -204,7 +200,6 @@ class Gate:
         return hmac.compare_digest(token.strip(), self._token) and scheme.lower() == b"bearer"
 
     async def _run(self, scope: Scope, body: bytes, receive: RequestBody, reply: ResponseWriter) -> None:
-        """Run the application, and stop it if the client leaves or the response is late."""
         clock: asyncio.Timeout = asyncio.timeout(self._limits.request_seconds)
         loop, left = asyncio.get_running_loop(), asyncio.Event()
         parts = iter([{"type": "http.request", "body": body, "more_body": False}])
@@ -259,7 +254,6 @@ class Gate:
 
 
 def _get_place(origin: str) -> str:
-    """Return the host and port of an origin; empty for an invalid origin."""
     try:
         return urlsplit(origin).netloc
     except ValueError:
@@ -267,6 +261,6 @@ def _get_place(origin: str) -> str:
 
 
 def get_entry(scope: Any) -> LogEntry:
-    """Return the log entry of the request with an ASGI scope."""
+    """Return the log entry in the ASGI scope of a request."""
     entry: LogEntry = scope[ENTRY]
     return entry

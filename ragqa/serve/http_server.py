@@ -80,7 +80,7 @@ class LimitedProtocol(H11Protocol):
         super().connection_lost(exc)
 
     def send_400_response(self, msg: str) -> None:
-        """Answer bytes that are not HTTP with an error in JSON; if a response has begun, abort it."""
+        """Answer bytes that are not HTTP with an error in JSON, or abort a response that has begun."""
         body = json.dumps(self.make_error(msg)).encode()
         headers = [("content-type", "application/json"), ("content-length", str(len(body))), ("connection", "close")]
         headers += self.extra_headers

@@ -56,7 +56,6 @@ class McpEndpoint:
         await self._managers[index][0].handle_request(scope, receive_again, send)
 
     async def _start(self, index: str) -> tuple[StreamableHTTPSessionManager, asyncio.Task[None]]:
-        """Start the session manager of an index in a task that runs until the server ends."""
         server = make_mcp_server(self._work, index)
         server.streamable_http_app(
             json_response=True,

@@ -169,7 +169,6 @@ class AgentTools:
         return await self._answer(run)
 
     async def _answer(self, run: Callable[[ServedIndex], Awaitable[dict[str, Any]]]) -> CallToolResult:
-        """Run a tool, and return its object as structured content and as text."""
         try:
             row = await run(self._work.find_index(self._index))
         except (BadInput, RefusedRequest) as error:
@@ -274,7 +273,6 @@ def _read_part(index: ServedIndex, reference: str) -> tuple[IndexedDocument, _Pa
 
 
 def _format_text(passages: list[Passage]) -> str:
-    """Return the text of passages, with their headings as lines of their own."""
     parts: list[str] = []
     headings: tuple[str, ...] = ()
     for passage in passages:

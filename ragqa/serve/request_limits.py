@@ -18,9 +18,9 @@ BODY_SECONDS = 30.0
 SEND_SECONDS = 30.0
 """Maximum number of seconds in which a client receives a part of the response."""
 LINGER_SECONDS = 5.0
-"""Maximum number of seconds to discard a refused body; many clients read the response only after the last byte."""
+"""Maximum number of seconds to discard a refused body: many clients send all of it before they read the response."""
 PIECE_QUESTIONS, PIECE_PASSAGES, PIECE_CHARACTERS = 16, 4000, 20_000
-"""Limits of a piece of work, which takes about 0.1 s; other clients wait for their turns in this time."""
+"""Limits of a piece of work. A piece takes about 0.1 s, in which other clients wait."""
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
 
 Message = MutableMapping[str, Any]

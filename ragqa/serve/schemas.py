@@ -228,7 +228,10 @@ class DocumentTextReply(DocumentReply):
 
 
 class ChangeReply(BaseModel):
-    """Result of a change: documents by outcome, and passages in the index after it."""
+    """Result of a change: numbers of documents by outcome, and of passages in the index.
+
+    ``seconds`` is the duration, and ``document`` the path of an added file.
+    """
 
     model_config = _STRICT
     added: int

@@ -49,7 +49,7 @@ class ServedIndex:
     _listed: tuple[PassageStore, DocumentList] | None = None
 
     def read_documents(self) -> tuple[PassageStore, DocumentList]:
-        """Return the passages of the newest version, and the list of its documents.
+        """Return the passages of the index's newest version, and the list of its documents.
 
         Raises:
             RefusedRequest: the index is on another server.

@@ -19,7 +19,7 @@ STATE = "state.json"
 
 @dataclass
 class TrainState:
-    """State of a run that training steps change; a checkpoint adds torch's random states."""
+    """Parts of a run that training changes; a checkpoint adds torch's random states."""
 
     model: nn.Module
     optimizer: torch.optim.Optimizer

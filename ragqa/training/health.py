@@ -27,9 +27,9 @@ MAX_ENTROPY = 0.98
 MIN_RECALL = 0.5
 """Smallest healthy recall, as a share of the best recall so far."""
 MAX_LOSS_USED = 0.9
-"""Largest ratio, loss with passages to loss without them, at which passages count as used."""
+"""Largest ratio of losses, with passages to without, at which passages count as used."""
 MAX_LOSS_USEFUL = 0.98
-"""Largest ratio, loss with passages to loss without them, at which the retriever learns from more than noise."""
+"""Largest ratio of losses, with passages to without, at which the retriever learns more than noise."""
 MEMORISED = 0.5
 """Probability of a training answer (geometric mean) above which the answers may be memorised."""
 MIN_GENERALISED = 0.4
@@ -205,12 +205,10 @@ class Health:
         )
 
     def _compare_losses(self) -> float:
-        """Return the ratio of the loss with passages to the loss without passages."""
         nll, alone = (sum(step[name] for step in self._steps) for name in ("nll", "nll_alone"))
         return nll / max(alone, 1e-9)
 
     def _raise_alarm(self, name: str, is_due: bool, message: str) -> list[str]:
-        """Return the message in a list if the alarm is due and not already raised."""
         is_new = is_due and name not in self._raised
         (self._raised.add if is_due else self._raised.discard)(name)
         return [message] if is_new else []

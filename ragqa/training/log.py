@@ -58,7 +58,6 @@ class MetricLog(Log):
 
 
 def _is_swap(row: dict[str, Any]) -> bool:
-    """Return True if a row records an index swap."""
     return any(name.startswith("swap_") for name in row)
 
 

@@ -134,7 +134,7 @@ def broadcast_from_first(value: int | None) -> int | None:
 
 @contextmanager
 def take_turns() -> Iterator[None]:
-    """Run the block in one process after the other; later ones find files of earlier ones."""
+    """Run the block in one process after the other, in the order of their numbers."""
     for turn in range(count_processes()):
         if turn == get_rank():
             yield

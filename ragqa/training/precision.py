@@ -30,7 +30,6 @@ def is_bfloat16_fast(device: torch.device | str) -> bool:
 
 
 _fixed_precision: str | None = None
-"""Precision set by ``fix_precision``."""
 
 
 @contextmanager
@@ -51,7 +50,7 @@ def fix_precision(name: str | None) -> Iterator[None]:
 
 
 def choose_precision(device: torch.device | str) -> str:
-    """Return the precision for embedding passages in training: ``bfloat16`` if it is faster."""
+    """Return the precision to embed passages in training, ``bfloat16`` or ``float32``."""
     return "bfloat16" if is_bfloat16_fast(device) else "float32"
 
 
@@ -64,7 +63,6 @@ def _cpu_has_instructions() -> bool:
 
 @cache
 def _bfloat16_takes_less() -> bool:
-    """Return True if matrix products as in a small model take less time in bfloat16."""
     generator = torch.Generator().manual_seed(0)  # measuring must not change the dropout of a run
     a_MD, b_DD = (torch.randn(rows, 512, generator=generator) for rows in (1024, 512))
     times: dict[torch.dtype, list[float]] = {torch.bfloat16: [], torch.float32: []}

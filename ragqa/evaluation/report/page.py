@@ -153,7 +153,6 @@ def _format_share(share: float | None) -> str:
 
 
 def _list_settings(about: Figures) -> list[tuple[str, Any]]:
-    """Return the name and value of each setting of a run; the value is None if unknown."""
     system = about["system"]
     passages = system.get("passages")
     return [
@@ -258,13 +257,11 @@ def _make_visible(value: Any) -> Any:
 
 
 def _cut(value: Any, length: int) -> str | None:
-    """Return a value as text of at most ``length`` characters; None for None."""
     text = None if value is None else str(value)
     return text if text is None or len(text) <= length else text[: length - 1] + "…"
 
 
 def _format_edges(interval: Figures | None) -> str | None:
-    """Return the ends of an interval as text, or None if the interval has no width."""
     if interval is None or interval["low"] == interval["high"]:
         return None
     return f"{format_percent(interval['low'])}–{format_percent(interval['high'])}"

@@ -16,7 +16,7 @@ INK, SOFT, LINE, ONE, TWO = "#010101", "#020202", "#030303", "#040404", "#050505
 _COLOURS = {INK: "ink", SOFT: "soft", LINE: "line", ONE: "one", TWO: "two"}
 """Placeholder colours, replaced by the page's CSS variables.
 
-The page has a light and a dark set of colours, both of which colour-blind people can distinguish.
+The page has a light and a dark set of colours, which colour-blind people can distinguish.
 """
 _STYLE: dict[Any, Any] = {
     "axes.edgecolor": LINE,
@@ -209,7 +209,6 @@ def _compute_height(rows: int) -> float:
 
 
 def _draw_intervals(axes: "Axes", intervals: dict[str, Figures]) -> None:
-    """Draw a point with its error bar for each interval, from top to bottom."""
     value, errors = _percent_intervals(intervals.values())
     places = range(len(intervals))
     axes.errorbar(value, places, xerr=errors, fmt="o", color=ONE, capsize=3, linewidth=1.6, clip_on=False)
@@ -254,7 +253,6 @@ def _add_plot(plots: list[Plot], key: str, title: str, explanation: str, height:
 
 
 def _embed_svg(svg: str, key: str, title: str) -> str:
-    """Return an SVG document of matplotlib as an element of an HTML page."""
     from markupsafe import escape
 
     svg = svg[svg.index("<svg") :]

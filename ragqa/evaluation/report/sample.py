@@ -202,7 +202,6 @@ def _find_gold(text: str, answers: Sequence[str], regex: bool) -> tuple[int, int
 
 
 def _search(pattern: Pattern, text: str) -> Any:
-    """Return the first match of a pattern, or None if there is none or the search is too slow."""
     try:
         return pattern.search(text)
     except SlowPattern:  # the page then shows the passage without a mark

@@ -52,7 +52,7 @@ class Report:
         return read_rows(self.path)
 
     def missing(self) -> Missing | None:
-        """Return the questions that the corpus does not cover; None if it was not searched."""
+        """Return the questions that the corpus does not cover; None if the corpus was not searched."""
         row = json.loads((self.path / MISSING).read_text())
         return None if row is None else Missing.from_json(row)
 

@@ -1,4 +1,4 @@
-"""Write the figures and the page of a report from its rows."""
+"""Write the files of a report from its rows."""
 
 import json
 import shutil
@@ -19,10 +19,10 @@ from ragqa.evaluation.tally import Tally
 def write_report(
     folder: Path, about: dict[str, Any], missing: Missing | None, *, user_files: Collection[str] = ()
 ) -> None:
-    """Write the figures, page and manifest of the report whose rows are in ``folder``.
+    """Write all files of a report but the rows, which it is computed from.
 
     Args:
-        folder: directory of the report.
+        folder: directory of the report, which contains the rows.
         about: description of the run.
         missing: questions whose answers are not in the corpus; None if the corpus was not searched.
         user_files: relative paths of the user's files in ``folder``.

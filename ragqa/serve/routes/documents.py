@@ -132,7 +132,6 @@ def _find_pdf(request: Request, document: IndexedDocument) -> FilePath | None:
 
 
 def _format_file_address(served: ServedIndex, document: IndexedDocument) -> str:
-    """Return the address of a document's PDF for ``send_file``, relative to the server's."""
     return f"files/{quote(document.id, safe='')}?{urlencode({'index': served.name, 'path': document.path})}"
 
 

@@ -15,7 +15,7 @@ router = APIRouter(tags=["server"])
 
 @router.get("/healthz", responses={200: {"model": HealthReply}, **describe_errors(503)})
 async def check_health(request: Request, work: WorkOfApp) -> Response:
-    """Describe the server and its indexes; without a needed token, say only that it runs."""
+    """Describe the server and its indexes; without the token, only say that the server runs."""
     row = {"status": "ok", "needs_token": request.app.state.needs_token}
     if get_entry(request.scope).has_token:
         indexes = await asyncio.to_thread(lambda: [_describe(index) for index in work.indexes.values()])
