@@ -88,7 +88,7 @@ class PassageWriter:
             self._temporary_file.unlink()
 
     def add_document(self, document: Document, spans: Iterable[tuple[int, int]]) -> int:
-        """Append the passages that ``make_passages`` makes of a document; return their number."""
+        """Append the passages of a document; return their number. Arguments: see ``make_passages``."""
         before = self.rows
         for passage in make_passages(document, spans):
             self.add_passage(passage)
