@@ -72,7 +72,7 @@ class HaystackReader:
 
         Args:
             reader: directory of a span reader; None for the reader that ragqa ships, which needs no torch.
-            top_k: maximum number of answers, at most 5.
+            top_k: maximum number of answers besides the one of ``no_answer``; a reader gives at most 5.
             no_answer: True to add an answer whose ``data`` is None, with the probability that no answer is right.
         """
         self.reader, self.top_k, self.no_answer = reader, top_k, no_answer
@@ -88,7 +88,7 @@ class HaystackReader:
         Args:
             query: the question.
             documents: documents to read; documents without text are skipped.
-            top_k: maximum number of answers; by default ``top_k`` of the component.
+            top_k: as for the component, which sets the default.
 
         Raises:
             RagqaError: as for ``read_hits``.
@@ -129,7 +129,6 @@ class HaystackReader:
 
 
 def _to_hit(number: int, document: Document) -> Hit:
-    """Return a document as a hit, whose passage has the id ``number``."""
     meta, text = document.meta, document.content or ""
     passage = Passage(
         id=number,

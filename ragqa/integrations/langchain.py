@@ -32,7 +32,6 @@ class LangChainRetriever(BaseRetriever):
     def _get_relevant_documents(
         self, query: str, *, run_manager: CallbackManagerForRetrieverRun, **options: Any
     ) -> list[Document]:
-        """Return the passages as documents, best first, with their places and scores as metadata."""
         k = options.get("k", self.k)
         return [
             Document(

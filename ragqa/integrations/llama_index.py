@@ -40,7 +40,6 @@ class LlamaIndexRetriever(BaseRetriever):
         self.index, self.similarity_top_k, self.retriever, self.paths = index, similarity_top_k, retriever, paths
 
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
-        """Return the passages as nodes, best first, with their places as metadata."""
         hits = find_hits(self.index, self.retriever, query_bundle.query_str, self.similarity_top_k, self.paths)
         return [
             NodeWithScore(

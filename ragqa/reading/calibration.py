@@ -194,7 +194,6 @@ class Calibration:
         return calibration
 
     def _check(self, example: FeatureSource) -> None:
-        """Raise ValueError or KeyError if the calibration cannot compute a confidence."""
         example.compute_features(self.features)
         if len(self.coefficients) != len(self.features):
             raise ValueError(f"{len(self.coefficients)} coefficients of {len(self.features)} features")

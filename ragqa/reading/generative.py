@@ -60,7 +60,7 @@ class GenerativeReader:
             fingerprint: text that identifies the model.
             decoding: settings of decoding; None for greedy search. ``max_answer`` None stands for the training's.
             device: ``cpu``, ``cuda`` or ``cuda:N``.
-            scored_by: retriever that scores the hits; None for the retriever that the generator was trained with.
+            scored_by: retriever that scores the hits; None for the retriever used in training.
 
         Raises:
             BadInput: a setting of decoding is out of range, or the generator does not support it.
@@ -142,7 +142,6 @@ class GenerativeReader:
         ]
 
     def _generate(self, questions: list[str], hits: list[list[Hit]]) -> list[list["Candidate"]]:
-        """Return the candidate answers to each question, best first; none for declined questions."""
         pairs = [pair for pair in zip(questions, hits, strict=True) if pair[1] or self.is_closed_book]
         if not pairs:
             return [[] for _ in questions]
@@ -261,7 +260,6 @@ def _cut_passage(passage: Passage) -> Passage:
 
 
 def _make_note(hits: list[Hit]) -> str | None:
-    """Return a remark if passages are so long that their ends were not even tokenized."""
     if not (count := sum(len(hit.passage.text) > MAX_PASSAGE_CHARACTERS for hit in hits)):
         return None
     number = "one passage has" if count == 1 else f"{count} passages have"
@@ -290,7 +288,6 @@ def _choose_prior(generator: "Generator", scored_by: RetrieverIdentity | None) -
 
 
 def _resolve_decoding(generator: "Generator", decoding: Decoding) -> Decoding:
-    """Check the settings; return them with the generator's own ``max_answer`` in place of None."""
     room = generator.seq2seq.max_tokens
     longest = generator.max_answer if decoding.max_answer is None else decoding.max_answer
     if decoding.fast and generator.kind != GeneratorKind.RAG_SEQUENCE:

@@ -42,12 +42,12 @@ def open_reader(
             None for the reader of the package. For ``chat``, the source is ``URL#MODEL`` or a GGUF file.
         decoding: settings of a generative reader; None for its defaults.
         device: ``cpu``, ``cuda`` or ``cuda:N`` for torch models and GGUF files.
-        scored_by: retriever that scores the hits; None for the retriever that the reader was trained with.
+        scored_by: retriever that scores the hits; None for the retriever used in training.
 
     Raises:
         ArtefactError, DamagedArtefact: there is no reader, or it is incomplete.
         Mismatch: a tokenizer or a shared encoder has changed since the reader was saved.
-        BadInput: the setting lacks a source, or the kind of a plain seq2seq; torch does not see the device;
+        BadInput: the setting has no source, or names a plain seq2seq without a kind; torch does not see the device;
             ``decoding`` is set for a span reader or out of range; or the URL or key of a server cannot be used.
         MissingExtra: the extra that the reader needs is not installed.
     """

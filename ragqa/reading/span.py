@@ -278,7 +278,6 @@ def _merge_spans(scored: ScoredPassages, prior_K: np.ndarray) -> list[SpanAnswer
 
 
 def _penalise_other_kinds(scored: ScoredPassages, candidates: list[SpanCandidate]) -> list[SpanCandidate]:
-    """Lower the scores of candidates that do not fit the question (``make_kind_check``)."""
     has_right_kind = make_kind_check(scored.question)
     return [
         candidate

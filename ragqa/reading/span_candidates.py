@@ -131,7 +131,6 @@ def select_candidates(scored: ScoredPassages, prior_K: np.ndarray) -> Candidates
 
 
 def _log_sum(scores: np.ndarray) -> float:
-    """Return the log of the sum of exp(score)."""
     top = float(scores.max(initial=-np.inf))
     return top + float(np.log(np.exp(scores - top).sum())) if np.isfinite(top) else float("-inf")
 

@@ -91,7 +91,6 @@ def open_ranker(index: IndexVersion) -> DenseRanker:
 
 
 def _load_encoder(index: IndexVersion) -> TextEncoder:
-    """Return the encoder of an index from ``index.encoders``, or load it."""
     name, expected = index.encoder or find_local_model(index.config["encoder"]), index.manifest.parents["encoder"]
     encoder = index.encoders.get(name)
     if encoder is None or encoder.fingerprint != expected:

@@ -70,7 +70,7 @@ class PassageFilter:
 
         Args:
             passages: passages of an index.
-            folders: indexed folders and files; paths are matched from these on.
+            folders: indexed folders and files; paths are matched from their names on.
 
         Raises:
             BadInput: a pattern takes too long to match.
@@ -146,7 +146,6 @@ def _make_absolute(pattern: str) -> str:
 
 
 def _parse_since(text: str) -> str:
-    """Return ``since`` as a date; raise BadInput if it is neither a date nor a number of days."""
     if not text:
         return ""
     try:

@@ -93,7 +93,7 @@ class LiveRetriever:
             return self._retriever
 
     def _open(self, patience: float) -> tuple[PassageRetriever, VersionId]:
-        """Open the newest version of the index; wait ``patience`` seconds if there is none."""
+        """Open the newest version of the index; wait up to ``patience`` seconds if there is none."""
         end = monotonic() + patience
         while True:
             version = _read_version(self.path)
@@ -161,7 +161,6 @@ def open_retriever(
 
 
 def _choose_kind(path: Path, index_kind: str, kind: str | None) -> RetrieverKind:
-    """Return ``kind``, or by default ``index_kind``, if the index can serve it."""
     for name in (kind or index_kind, index_kind):
         if name not in list(RetrieverKind):
             raise BadInput(f"retriever '{name}': choose one of {', '.join(RetrieverKind)}")

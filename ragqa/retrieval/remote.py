@@ -83,7 +83,7 @@ class ServedCollection:
     """Digest of the passages; None while a shard is missing."""
     passages: int
     sources: tuple[str, ...]
-    """Names of the files from which the shards were built."""
+    """Names of the folders and files from which the shards were built."""
     shards: tuple[ServedShard, ...]
 
     @property
@@ -123,7 +123,7 @@ class RemoteRetriever:
             timeout: time limit of a request in seconds.
 
         Raises:
-            BadInput: ``url`` is not a URL.
+            BadInput: ``url`` is not an HTTP or HTTPS URL.
         """
         self.url = parse_url(url) or ""
         try:
@@ -187,7 +187,6 @@ class RemoteRetriever:
         return [PartialHits(hits, missing) for hits in results] if missing else results
 
     def _request(self, method: str, path: str, body: bytes | None = None, *, max_bytes: int) -> dict[str, Any]:
-        """Send a request and return the JSON object of the response; errors: as for ``search``."""
         try:
             status, data = self._exchange(method, self._path + path, body, max_bytes)
         except TimeoutError as error:

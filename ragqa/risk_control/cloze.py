@@ -175,7 +175,6 @@ def drop_words(question: str, rng: np.random.Generator, rate: float) -> str:
 
 
 def _ask(text: str, span: SalientSpan) -> ClozeQuestion | None:
-    """Return the question for a span of a sentence without full stop; None if no rule applies."""
     before, answer, after = text[: span.start], text[span.start : span.end], text[span.end :]
     if before.count("(") != before.count(")"):
         return None
@@ -282,7 +281,7 @@ def _invert(clause: str) -> str | None:
 
 
 def _shorten(question: str) -> str:
-    """Drop dates after a preposition and phrases at the end, which users rarely type."""
+    """Drop dates with their prepositions, and phrases at the end; users rarely type either."""
     text = question
     for start, end in reversed(list(find_dates(text))):
         if adjunct := _DATE_ADJUNCT.search(text[:start].rstrip()):

@@ -2,9 +2,9 @@
 
 Source: Angelopoulos et al. 2022, theorem 1.
 
-An answer is given if its confidence reaches the threshold. The loss of a question is 1 if its answer is given and
-wrong, and otherwise 0, so it never rises with the threshold. If the questions are exchangeable with a new question, the
-expected loss of the new question is at most the risk.
+An answer is given if its confidence reaches the threshold. The loss of a question is the weight, from 0 to 1, of its
+answers that are given and wrong, so it never rises with the threshold. If the questions are exchangeable with a new
+question, the expected loss of the new question is at most the risk.
 
 Legend: M answers, N questions.
 """

@@ -117,7 +117,6 @@ class Draft:
         return any(normalize_answer(statement.text) == text for statement in self.statements)
 
     def _make_statement(self, sentence: CitedSentence) -> Statement:
-        """Check a sentence against the passages that it cites, or find a passage that supports it."""
         count = len(self.passages.hits)
         if wrong := [number for number in sentence.numbers if not 1 <= number <= count]:
             known = tuple(self._renumber(number) for number in sentence.numbers if number not in wrong)

@@ -220,7 +220,6 @@ class ChatReader:
         return read
 
     def _ask(self, question: str, hits: list[Hit]) -> tuple[str, float] | None:
-        """Return the text and confidence of the span reader's answer, or None without an answer."""
         answer = self._read_span(question, hits)
         return (answer.text, answer.confidence) if answer is not None and answer.text else None
 
@@ -232,7 +231,6 @@ class ChatReader:
         return self._span_reader.read([question], [hits])[0] if is_latin(question) else None
 
     def _finish(self, draft: Draft, hits: list[Hit]) -> tuple[Answer, ChatEvidence | None]:
-        """Return the answer with its confidence, and its evidence (None for a declined question)."""
         span = self._read_span(draft.question, hits[:SPAN_PASSAGES])
         guess: tuple[Alternative, ...] = ()
         if span is not None and span.text:
@@ -265,7 +263,6 @@ class ChatReader:
 
 
 def _check_decoding(decoding: Decoding) -> Decoding:
-    """Check the settings; return them with ``MAX_ANSWER`` in place of None."""
     if decoding.beams != 1 or decoding.fast or decoding.min_answer:
         raise BadInput("--beams, --fast and --min-answer are for generators in torch, not for chat: leave them out")
     if decoding.max_answer is not None and decoding.max_answer < 1:

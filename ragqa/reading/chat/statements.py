@@ -99,7 +99,6 @@ def _find_lines(text: str) -> list[tuple[int, int]]:
 
 
 def _find_owner(spans: list[tuple[int, int]], position: int, *, is_leading: bool) -> int:
-    """Return the number of the sentence to which a citation at ``position`` belongs."""
     if is_leading:
         after = [number for number, (_, end) in enumerate(spans) if end > position]
         return after[0] if after else len(spans) - 1

@@ -115,7 +115,7 @@ def find_problem(statement: str, hits: Sequence[Hit], question: str = "", ask: A
 
 
 def find_missing(statement: str, text: str) -> str | None:
-    """Return a phrase that says what part of a statement is not in a text, or None.
+    """Return a phrase that names a part of a statement that a text lacks, or None.
 
     The phrase names the first missing address, number, name or date. If none is missing, the phrase can still say that
     the text contains less than ``MIN_SHARED_WORDS`` of the statement's main words, or that there is nothing to check.
@@ -319,7 +319,7 @@ _FUNCTION_STEMS = frozenset(map(_stem, FUNCTION_WORDS)) | {"ye"}
 def _iter_names(statement: str) -> Iterator[str]:
     """Yield the capitalised words of the names and dates in a statement.
 
-    A single word at the start of the statement is left out, since it may be a common word.
+    A name of one word at the start of the statement is left out, since it may be a common word.
     """
     for kind, start, end in _find_items(statement):
         words = list(_iter_words(statement[start:end]))

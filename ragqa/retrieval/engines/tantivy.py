@@ -191,7 +191,7 @@ def _open_writer(
 
 @contextmanager
 def _make_lockable(folder: Path) -> Iterator[Path]:
-    """Yield a folder that Tantivy can lock: ``folder``, or if that is read-only, links to it."""
+    """Yield a folder that Tantivy can lock: ``folder``, or links to its files if read-only."""
     if os.access(folder, os.W_OK):
         yield folder
         return

@@ -119,7 +119,7 @@ class _NumpyScan:
     """Scan of vectors by numpy, chunk by chunk.
 
     To convert a chunk to float32 takes ten times as long as to multiply it by one query. So with ``cache``, a chunk is
-    stored at its second search, if all vectors as float32 take at most ``_CACHED_BYTES``.
+    stored at its second use, if all vectors as float32 take at most ``_CACHED_BYTES``.
     """
 
     def __init__(self, vectors_ND: Vectors, cache: bool) -> None:
@@ -145,16 +145,8 @@ class _NumpyScan:
     ) -> list[Ranking]:
         """Return the ``k`` best rows of a chunk for each query, with ties, in any order.
 
-        Args:
-            chunk_CD: vectors of the chunk.
-            first: row number of the chunk's first vector.
-            deleted: positions of deleted rows in the chunk.
-            queries_BD: query vectors.
-            floor_B: score of each query that rows must exceed.
-            k: number of rows, without ties.
-
-        Raises:
-            DamagedArtefact: a vector is not finite.
+        ``first`` is the row of the chunk's first vector, ``deleted`` has positions in the chunk, and the score of a
+        row must exceed the query's floor.
         """
         score_BC = queries_BD @ chunk_CD.T
         if not np.isfinite(score_BC.sum()):
@@ -200,7 +192,6 @@ class _TorchScan:
 
 
 def _import_torch(device: str) -> Any:
-    """Return the module ``torch``; raise MissingExtra or BadInput if it cannot use ``device``."""
     try:
         import torch
     except ImportError as error:

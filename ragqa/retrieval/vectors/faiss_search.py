@@ -135,9 +135,9 @@ class FaissIndex:
         return [row[row >= 0] for row in ids]
 
     def _prefetch(self, queries: int) -> None:
-        """Stop the threads of FAISS that read lists from disk when all lists are probably cached.
+        """Stop FAISS's threads for reading lists from disk once all lists are probably cached.
 
-        Then the threads only cost time: for 2 million vectors and 362 of 5,656 lists, a query takes 4.6 ms with 32
+        The threads then only cost time: for 2 million vectors and 362 of 5,656 lists, a query takes 4.6 ms with 32
         threads and 1.6 ms without them.
         """
         if self._disk_lists is None:
@@ -147,7 +147,7 @@ class FaissIndex:
         self._probed += queries * self.effort.reach
 
     def _make_parameters(self, count: int) -> Any:
-        """Return FAISS's search parameters: the effort, and a filter of deleted rows."""
+        """Return FAISS's parameters for the effort and the deleted rows; None if FAISS needs none."""
         if self._on_gpu:
             return None
         faiss, reach = load_faiss(IndexKind.FLAT, "cpu"), self.effort.reach

@@ -194,7 +194,6 @@ def open_index(
 
 
 def _open_approximate(folder: Path, kind: str, device: str, effort: Effort | None, deleted: DeletedRows) -> Mips:
-    """Open a FAISS index, with exact search over the rows that updates added later."""
     vectors = store.open_built_vectors(folder)
     border = np.searchsorted(deleted, len(vectors))
     built = open_faiss(vectors, kind, folder, device=device, effort=effort, deleted=deleted[:border])

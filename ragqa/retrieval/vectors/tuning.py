@@ -22,7 +22,7 @@ SYNTHETIC_QUERIES = 400
 _COSINE = 0.45
 """Cosine between a synthetic query and its passage."""
 _RESCORING_COST = 70
-"""Cost of scoring a candidate again, in scanned codes; measured are 110 for one query and 50 in a batch."""
+"""Cost of scoring a candidate again, in scanned codes; the measured cost is 110 for one query, 50 in a batch."""
 _Z = 1.64
 """Number of standard errors by which recall must exceed the target, for one-sided 95 % confidence."""
 _SMALL_SAMPLE, _SMALL_SAMPLE_SPREAD = 100, 0.1
