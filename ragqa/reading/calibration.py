@@ -132,7 +132,7 @@ class Calibration:
     early_margin: float | None = None
     """Maximum distance below the question's best early relevance at which a window is read to the end.
 
-    The distance is in nats. None reads all windows to the end.
+    The distance is in nats. The ``MIN_READ_ON`` best windows are always read to the end; None reads all windows.
     """
 
     @property

@@ -89,7 +89,7 @@ class GenerativeReader:
         Raises:
             ArtefactError, DamagedArtefact, Mismatch: as for ``load_generator``, or the calibration is damaged.
             BadInput: as for ``load_generator`` and the constructor, or torch does not see ``device``.
-            MissingExtra: torch or transformers is not installed.
+            MissingExtra: torch, transformers or a package of the vocabulary is not installed.
         """
         try:
             from ragqa.models.generation.generators import fingerprint_generator, load_generator

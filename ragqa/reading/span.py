@@ -28,9 +28,9 @@ from ragqa.text import is_latin, normalize_answer
 from ragqa.types import Alternative, Answer, Hit, Source, Span
 
 MAX_WINDOWS = 100
-"""Number of windows per question; the equal share of each passage is the maximum number of its windows."""
+"""Number of windows per question; its equal share is the maximum for each passage."""
 MIN_PASSAGE_WINDOWS = 4
-"""Lower limit of the share of a passage, for questions with many passages."""
+"""Lower limit of a passage's maximum, for questions with many passages."""
 MIN_SOURCE_WEIGHT = 0.01
 """Minimum share of an answer's weight for a source; passages with less seldom support the answer."""
 _PENALTY = 4.0
@@ -99,7 +99,7 @@ class ExtractiveReader:
 
     @property
     def has_early_layer(self) -> bool:
-        """True if the model also scores relevance at an early layer, to leave out windows after it."""
+        """True if the model scores relevance early, to leave out windows in its later layers."""
         return self._scorer.early_layer is not None
 
     @property

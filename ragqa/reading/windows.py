@@ -91,7 +91,7 @@ def make_windows(
         question: text of the question.
         passages: title and text of each passage.
         max_tokens: maximum length of a window in wordpieces, all parts together.
-        max_windows: maximum number of windows per passage; None for no limit. The rest of the passage is not read.
+        max_windows: maximum number of windows per passage, after which its rest is not read; None for no limit.
 
     Raises:
         BadInput: ``max_tokens`` is less than ``MIN_WINDOW``.

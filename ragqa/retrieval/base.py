@@ -170,7 +170,7 @@ class PassageRetriever:
         Args:
             ranker: ranker of the rows of the passages.
             passages: passages of an index.
-            folders: indexed folders and files; filters match paths from their names on.
+            folders: indexed folders and files; filters match a path from the name of its folder on.
         """
         self.ranker, self.passages, self._folders = ranker, passages, tuple(folders)
         self._find_rows = lru_cache(_CACHED_FILTERS)(lambda wanted: wanted.find_rows(passages, self._folders))

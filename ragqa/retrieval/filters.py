@@ -70,7 +70,7 @@ class PassageFilter:
 
         Args:
             passages: passages of an index.
-            folders: indexed folders and files; paths are matched from their names on.
+            folders: indexed folders and files; a path is matched from the name of its folder on.
 
         Raises:
             BadInput: a pattern takes too long to match.

@@ -38,7 +38,7 @@ BATCH = 64
 BATCH_PASSAGES = 16_000
 """Maximum of the number of questions times k in a request of more than one question."""
 TIMEOUT = 60.0
-"""Time limit of a whole request in seconds."""
+"""Default time limit of a whole request in seconds."""
 _BYTES, _BYTES_PER_PASSAGE, _MOST_BYTES = 16 << 20, 16 << 10, 1 << 29
 """Maximum size of a response in bytes: a constant and a size per requested passage, up to a total.
 

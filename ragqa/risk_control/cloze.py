@@ -1,8 +1,8 @@
-"""Make questions from sentences by rule (cloze questions).
+"""Make questions from sentences (cloze questions) and records by rule.
 
 A question word replaces a salient span of a sentence, which is a name, a number or a date. The question word comes
-first if the span is the subject, or if an auxiliary verb follows a short subject. Otherwise it stays at the place of
-the span: "… in what year?". Source: Lewis et al. 2019, "Unsupervised question answering by cloze translation", which
+first if the span is the subject, or if an auxiliary verb follows a short subject. Otherwise it takes the place of the
+span: "… in what year?". Source: Lewis et al. 2019, "Unsupervised question answering by cloze translation", which
 describes questions by rule, question words by the type of the answer, and noisy clozes.
 """
 
@@ -155,7 +155,7 @@ def drop_words(question: str, rng: np.random.Generator, rate: float) -> str:
     Args:
         question: question with its question mark.
         rng: random generator.
-        rate: probability that a word is left out.
+        rate: probability that another word is left out.
     """
     words = question.removesuffix("?").split()
     remaining = [

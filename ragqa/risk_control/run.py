@@ -59,7 +59,6 @@ class RiskReport:
     risk: float
     """Largest expected share of wrong answers among all questions."""
     questions: int
-    """Number of questions."""
     is_made: bool
     """True if the questions were made from the passages; False if they come from a file."""
     missing: float

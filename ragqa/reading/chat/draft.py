@@ -134,7 +134,7 @@ class Draft:
     def _attribute(self, sentence: CitedSentence) -> Statement:
         """Cite a passage that supports a sentence without a citation, if there is one.
 
-        The ``CANDIDATES`` passages with the most of its words are checked, if each has the share ``MIN_OVERLAP``.
+        The ``CANDIDATES`` passages with the most of its words are checked; each must have the share ``MIN_OVERLAP``.
         """
         overlaps = [measure_overlap(sentence.text, hit.passage) for hit in self.passages.hits]
         near = [place for place, overlap in enumerate(overlaps) if overlap >= MIN_OVERLAP]

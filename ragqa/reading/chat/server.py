@@ -26,7 +26,7 @@ from ragqa.text import replace_surrogates
 KEY = "RAGQA_CHAT_KEY"
 """Environment variable with the API key: ``KEY`` for any host, or ``HOST=KEY`` for one host, separated by commas."""
 TIMEOUT = 600.0
-"""Time limit of a reply in seconds; a laptop can need minutes to read a long prompt."""
+"""Default time limit of a reply in seconds; a laptop can need minutes to read a long prompt."""
 CONNECT_TIMEOUT, PROBE_TIMEOUT = 10.0, 10.0
 """Time limits in seconds for opening a connection, and for a request for the server's properties."""
 RETRIES = 3

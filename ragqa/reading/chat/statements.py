@@ -36,10 +36,10 @@ class CitedSentence:
 def parse_reply(raw: str) -> ParsedReply:
     """Split a reply into sentences, each with the numbers of the passages that it cites.
 
-    Citations, marks of bold text and thinking are removed from the text. A citation belongs to the sentence before it.
-    If the reply begins with a citation, each citation belongs to the sentence after it. A sentence ends at the end of
-    its line at the latest, and does not contain the bullet of the line. Sentences without letters and digits are left
-    out.
+    Citations, marks of bold text and thinking are removed from the text. A citation belongs to the sentence that
+    contains or precedes it. If the reply begins with a citation, each one belongs to the sentence that contains or
+    follows it. A sentence ends at the end of its line at the latest, and does not contain the bullet of the line.
+    Sentences without letters and digits are left out.
     """
     raw = _THINKING.sub("", raw, count=1).replace("**", "").strip()
     is_leading = _MARK.match(raw) is not None

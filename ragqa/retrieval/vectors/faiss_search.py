@@ -73,7 +73,7 @@ class FaissIndex:
         return FaissIndex(self._index, self.vectors, effort, self._deleted)
 
     def search(self, queries_BD: np.ndarray, k: int) -> list[Ranking]:
-        """Return about the ``k`` rows of largest inner product for each query, best first.
+        """Return the ``k`` nearest rows that FAISS finds for each query, best first.
 
         Args:
             queries_BD: query vectors [B, D].

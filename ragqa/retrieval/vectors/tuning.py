@@ -173,7 +173,7 @@ def estimate_cost(kind: str, effort: Effort, count: int, lists: int) -> float:
 
 
 def _list_reaches(kind: str, lists: int) -> list[int]:
-    """Return the reaches to try, each 1.4 times the last, up to all lists or ``_MAX_WALK``."""
+    """Return the reaches to try, each about 1.4 times the previous one."""
     first, last = (32, _MAX_WALK) if SPECS[kind].is_graph else (1, lists)
     steps = [round(first * 2 ** (n / 2)) for n in range(2 * math.ceil(math.log2(last / first)) + 1)]
     return sorted({min(step, last) for step in (*steps, last)})
