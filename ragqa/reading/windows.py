@@ -21,7 +21,7 @@ OVERLAP = 32
 LONGEST_WORD = 100
 """Maximum length in characters of a wordpiece that can be part of an answer."""
 MIN_WINDOW = 16
-"""Minimum length of a window in wordpieces: room for question, title and passage."""
+"""Smallest maximum length of windows in wordpieces: room for question, title and passage."""
 _CHARACTERS_PER_PIECE = 10
 """Number of characters that are tokenized per wordpiece if the number of windows is limited; English has about four."""
 _SEPARATOR_IN_NUMBER = re.compile(r"(?<=\d)[.,](?=\d)")
