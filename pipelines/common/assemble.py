@@ -52,7 +52,7 @@ class AssembleConfig:
     kind: Annotated[str, IndexKind] = DEFAULT_KIND
     """Kind of vector index."""
     read: int | None = None
-    """Number of passages that ``reader`` reads per question; default: 30. Generators read as many as in training."""
+    """Number of passages that a span reader reads per question; default: 30. Generators read as many as in training."""
     workers: int = 0
     """Number of Ray actors that embed; 0 embeds in this process."""
     insecure: bool = False
@@ -129,7 +129,7 @@ def main(config: AssembleConfig, *, progress: Progress = SILENT, notify: Notify 
     for file in (config.dev, config.train):
         if file is not None:
             read_answerable(file)
-    generators = sort_generators(config.generators)
+    generators = get_generators_by_kind(config.generators)
     out = config.out.resolve()
     encoder, vectors, index = out / "encoder", out / "vectors", out / "index"
     if config.vectors:  # first, because the export takes minutes, and missing vectors should be reported before it
@@ -175,7 +175,7 @@ def save_pipeline(config: AssembleConfig, *, progress: Progress = SILENT, notify
     """
     out = config.out.resolve()
     readers: dict[str, Path] = {registry.SPAN: out / "reader"} if config.reader else {}
-    readers |= {kind: out / kind for kind in sort_generators(config.generators)}
+    readers |= {kind: out / kind for kind in get_generators_by_kind(config.generators)}
     retriever = open_retriever(out / "index", RetrieverKind.DENSE, encoder=str(out / "encoder"))
     for name, reader in readers.items():
         line = calibrate_part(config, reader, retriever, progress)
@@ -185,14 +185,14 @@ def save_pipeline(config: AssembleConfig, *, progress: Progress = SILENT, notify
         retriever=RetrieverKind.DENSE,
         encoder=str(out / "encoder"),
         reader=next(iter(readers.values()), None),
-        k=config.read if config.reader else None,
+        k=config.read if config.reader or not readers else None,
         readers=readers if config.generators else {},
     )
     pipeline.save(out / "pipeline")
     return out / "pipeline"
 
 
-def sort_generators(generators: tuple[Path, ...]) -> dict[str, Path]:
+def get_generators_by_kind(generators: tuple[Path, ...]) -> dict[str, Path]:
     """Return the directories of generators by kind, in the given order.
 
     Raises:

@@ -204,6 +204,8 @@ def test_confidence_is_raw_without_enough_questions(trained: OrqaConfig, tmp_pat
     assert lines[0].startswith("confidence is the raw probability: ") and " of 10 held-out questions were " in lines[0]
     assert lines[1] == "confidence is the raw probability, because there are no held-out questions to calibrate on"
     assert not (tmp_path / "system" / "reader" / "calibration.json").exists()
+    shipped_reader = replace_settings(few, dev=None, reader=None, read=7)
+    assert Pipeline.load(assemble.save_pipeline(shipped_reader)).k == 7
 
 
 def test_passages_are_embedded_once(trained: OrqaConfig, world: tiny.TinyWorld) -> None:

@@ -247,6 +247,6 @@ def test_a_trained_generator_answers_from_a_pipeline(config: RagConfig, folders:
     )
     assert figures["em"] == pytest.approx(right / len(batch_questions), abs=1 / len(batch_questions))
     with pytest.raises(BadInput, match="are both rag-token"):
-        assemble.sort_generators((config.out / "generator", config.out / "system" / "rag-token"))
+        assemble.get_generators_by_kind((config.out / "generator", config.out / "system" / "rag-token"))
     with pytest.raises(BadInput, match=r"is not a generator trained with ragqa: it has no readable generator\.json"):
-        assemble.sort_generators((folders.encoder,))
+        assemble.get_generators_by_kind((folders.encoder,))
