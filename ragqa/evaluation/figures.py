@@ -34,7 +34,7 @@ def compute_figures(tally: Tally, about: dict[str, Any], missing: Missing | None
     Args:
         tally: columns and counts of all rows.
         about: description of the run, which becomes part of the figures.
-        missing: questions whose answers are not in the corpus; None if the corpus was not searched.
+        missing: questions that the corpus does not cover; None if the corpus was not searched.
     """
     answerable = tally.get_column("answerable") == 1
     read = is_reading(about)

@@ -149,9 +149,7 @@ def compute_risk_coverage(confidence_N: npt.ArrayLike, right_N: npt.ArrayLike) -
 def compute_area_under_risk(coverage: Values, risk: Values) -> float:
     """Return the area under the risk–coverage curve (AURC, Geifman & El-Yaniv 2017).
 
-    Args:
-        coverage: [T] coverages that ``compute_risk_coverage`` returned.
-        risk: [T] risks that ``compute_risk_coverage`` returned.
+    Arguments: the results of ``compute_risk_coverage``.
     """
     return float(np.sum(np.diff(coverage, prepend=0.0) * risk))
 
@@ -160,8 +158,8 @@ def compute_accuracy_at_coverage(coverage: Values, risk: Values, share: float) -
     """Return the share of right answers among the most confident answers.
 
     Args:
-        coverage: [T] coverages that ``compute_risk_coverage`` returned.
-        risk: [T] risks that ``compute_risk_coverage`` returned.
+        coverage: [T] first result of ``compute_risk_coverage``.
+        risk: [T] second result of ``compute_risk_coverage``.
         share: coverage at which the accuracy is measured, from 0 to 1.
 
     Returns:

@@ -54,7 +54,7 @@ class DualEncoder(nn.Module):
         """Set the maximum input length of each tower in tokens.
 
         Args:
-            questions: limit of the question tower.
+            questions: limit of the question tower; without effect on a shared tower.
             passages: limit of the passage tower, or of a shared tower.
         """
         self.questions.config.tower_tokens = questions

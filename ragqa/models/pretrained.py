@@ -325,11 +325,9 @@ def get_max_input(config: Any, name: Literal["reader_tokens", "tower_tokens"] = 
 
 
 def save_module(module: Any, path: Path) -> None:
-    """Write a module into a directory as ``config.json`` and ``model.safetensors``.
+    """Write a module with a transformers ``config`` into the directory ``path``.
 
-    Args:
-        module: torch module with a ``config`` of transformers.
-        path: directory to write.
+    The files are ``config.json`` and ``model.safetensors``; others in the directory stay.
     """
     path.mkdir(parents=True, exist_ok=True)
     (path / "config.json").write_text(json.dumps(module.config.to_dict(), indent=1))

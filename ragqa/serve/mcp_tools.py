@@ -209,12 +209,7 @@ class _Server(MCPServer):
 
 
 def make_mcp_server(work: Work, index: str) -> MCPServer:
-    """Return the MCP server of an index.
-
-    Args:
-        work: the served indexes.
-        index: name of one of them.
-    """
+    """Return the MCP server for the index of ``work`` with the name ``index``."""
     tools = AgentTools(work, index)
     with _keep_log_handlers():
         server = _Server(

@@ -55,9 +55,6 @@ class Plot:
 def draw_report_plots(figures: Figures) -> list[Plot]:
     """Return the plots for which a report has figures.
 
-    Args:
-        figures: figures of the report.
-
     Raises:
         ImportError: matplotlib is not installed.
     """

@@ -24,7 +24,7 @@ def write_report(
     Args:
         folder: directory of the report, which contains the rows.
         about: description of the run.
-        missing: questions whose answers are not in the corpus; None if the corpus was not searched.
+        missing: questions that the corpus does not cover; None if the corpus was not searched.
         user_files: relative paths of the user's files in ``folder``.
 
     Raises:
@@ -43,12 +43,6 @@ def rebuild_report(path: str | Path) -> Report:
     """Compute the figures and the page of a report again from its rows.
 
     The user's files in the directory are kept. A damaged page is replaced.
-
-    Args:
-        path: directory of the report.
-
-    Returns:
-        The new report.
 
     Raises:
         ArtefactError: the directory is not a report.
