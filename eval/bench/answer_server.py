@@ -195,7 +195,7 @@ def measure_load(config: AnswerServerConfig, questions: list[str]) -> dict[str, 
 def measure_memory_curve(
     config: AnswerServerConfig, questions: list[str], process: subprocess.Popen[bytes]
 ) -> dict[str, int]:
-    """Return a server's memory in MB (without mapped files) by the number of answered requests."""
+    """Return a server's memory in MB (without mapped files) by the number of requests so far."""
     curve = {"0": measure_memory(process.pid)["own_mb"]}
     part = max(1, config.requests // 10)
     for done in range(part, config.requests + 1, part):

@@ -68,6 +68,7 @@ def main(config: KindsConfig) -> None:
     Raises:
         ArtefactError: ``config.vectors`` holds no vectors, or their encoder is missing.
         BadInput: a file of questions cannot be read.
+        MissingExtra: FAISS is not installed.
     """
     prepare(config)
     rows = []

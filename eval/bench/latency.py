@@ -55,7 +55,7 @@ def main(config: LatencyConfig) -> None:
     """Measure ragqa and its peer; write the figures.
 
     Raises:
-        BadInput: a run of ragqa or of the peer failed.
+        BadInput, OSError: a run of ragqa or of the peer failed, or a file of ``config.models`` is missing.
     """
     passages = write_peer_files(config.work, config.models / "encoder")
     convert_reader(config.models / "reader", config.models / "encoder", config.work / "reader")

@@ -3,13 +3,13 @@
     python -m eval.bench.rag_speed --out docs/measurements/rag_speed.json
     python -m eval.bench.rag_speed --shape base --precision bfloat16 --device cuda --out rag_speed.json
 
-Both sides have the same random weights, the same precision and the same random tokens, because the speed depends only
-on lengths. A step is forward, loss, backward and an update by AdamW, without dropout. The learning rate and the weight
-decay are 0, so all steps must have equal losses. transformers gets inputs padded to the longest pair of the batch. A
-further row pads to 300 tokens, as the retriever of transformers does.
+Both sides have the same weights, tokens and precision. Weights and tokens are random, because the speed depends only on
+lengths. A step is forward, loss, backward and an update by AdamW, without dropout. The learning rate and the weight
+decay are 0, so the losses of both sides must be equal. transformers gets inputs padded to the longest pair of the
+batch. A further row pads to 300 tokens, as the retriever of transformers does.
 
-For decoding, all pairs have the same length, because the beams of transformers also read padding. The answers must be
-equal. In bfloat16, where rounding can change answers, the report counts the different ones.
+For decoding, all pairs have the same length, because the beams of transformers also read padding. In float32, the
+answers must be equal. In bfloat16, where rounding can change answers, the report counts the different ones.
 """
 
 import copy

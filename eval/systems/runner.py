@@ -170,7 +170,11 @@ class TableRunner:
         return self.paths["work"]
 
     def configure(self, stage: Stage) -> Any:
-        """Return the config of a stage, with ``changes``, and with paths for names in braces."""
+        """Return the config of a stage, with ``changes``, and with paths for names in braces.
+
+        Raises:
+            BadInput: a setting is out of range.
+        """
         kind = get_type_hints(load_recipes()[stage.recipe])["config"]
         names = {setting.name: setting for setting in list_settings(kind)}
         settings = {**stage.settings, **{name: value for name, value in self.changes.items() if name in names}}
@@ -254,7 +258,7 @@ class TableRunner:
         """Return the settings of a config that change the result of its run, as JSON values.
 
         Inputs are described by digests of their contents, so that they can be moved. An input in the work directory is
-        described by its path, because a stage of the same table made it.
+        described by its path, because a stage of the same table made it. Errors: as for ``digest_inputs``.
         """
         from pipelines.common.run_directory import FREE, INPUTS, digest_inputs
 

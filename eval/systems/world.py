@@ -177,7 +177,9 @@ def _combine_objects(names: list[str], words: int, seed: int) -> list[str]:
 
 
 def write_world(world: World, root: Path, *, width: int = 96, seed: int = 0) -> WorldFolders:
-    """Write corpora, questions and a model configuration into a directory, unless they exist.
+    """Write the files of a world into ``root``, unless they exist; return their paths.
+
+    These are the corpora, the questions, and the configuration and tokenizer of a model.
 
     Args:
         world: facts and objects.

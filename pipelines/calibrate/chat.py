@@ -97,7 +97,7 @@ def collect_evidence(
 def fit_chat(
     answered: list[tuple[ChatEvidence, bool]], unanswerable: list[tuple[ChatEvidence, bool]], name: str
 ) -> CrossFit:
-    """Fit the calibration of a language model, with its threshold.
+    """Fit a language model's calibration and threshold; return them in a ``CrossFit``.
 
     Args:
         answered: evidence of answers from all documents, each with True if the answer is right.

@@ -54,7 +54,7 @@ class CalibrationSet:
     judge: Judge
     """Function that returns the probability that each answer is right."""
     is_unanswerable: bool = False
-    """True if the condition leaves out all documents that contain an answer."""
+    """True if the condition leaves out the documents that contain an answer."""
 
     def __str__(self) -> str:
         return f"{self.name}, documents with an answer left out" if self.is_unanswerable else self.name
@@ -88,7 +88,7 @@ def classify_question(hits: Sequence[Hit], question: Question, *, is_unanswerabl
     Args:
         hits: passages to read.
         question: question with its gold answers.
-        is_unanswerable: True if all documents that contain an answer were left out.
+        is_unanswerable: True if the documents that contain an answer were left out.
     """
     if is_unanswerable:
         return UNANSWERABLE

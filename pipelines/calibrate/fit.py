@@ -82,7 +82,7 @@ class CalibrationRow:
 
 
 def run_calibration(config: CalibrateConfig, command: str) -> Calibration:
-    """Fit the calibration, save it with the reader, and write its figures and plot.
+    """Fit and save a reader's calibration, write its figures and plot, and return it.
 
     Args:
         config: settings of the calibration.
@@ -179,7 +179,7 @@ def search_index(
 
 
 def select_questions(questions: Sequence[Question], config: CalibrateConfig, file: Path) -> list[Question]:
-    """Select at most ``config.count`` questions that did not select the weights.
+    """Return at most ``config.count`` questions that did not select the weights.
 
     Args:
         questions: held-out questions of a file.

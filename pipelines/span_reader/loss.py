@@ -69,7 +69,7 @@ def compute_losses(
     *,
     is_hard: bool,
 ) -> ReaderLosses:
-    """Compute the losses of a part of a batch.
+    """Return the losses of a part of a batch.
 
     Args:
         reader: reader in training.
@@ -119,7 +119,7 @@ def join_scores(score_BKS: Tensor, relevance_BK: Tensor) -> Tensor:
 
 
 def is_hard_step(step: int, config: ReaderConfig) -> bool:
-    """Return True if a step uses hard EM; a random choice that seed and step determine.
+    """Return True if a step uses hard EM, by a random choice from seed and step.
 
     With the loss ``hard``, the probability is step / (hard_warmup · steps), at most ``MAX_HARD_SHARE``; else it is 0.
     Steps are counted from 0.
