@@ -68,7 +68,7 @@ class Suite:
     default_split: str
     """Split in files that is scored by default."""
     hub: Hub | None
-    """Data set on the hub; None if it is not there."""
+    """Data set on the hub; None if it cannot be loaded from there."""
     regex: bool = False
     """True if gold answers are regular expressions."""
     unicode: Literal["NFD"] | None = "NFD"

@@ -122,7 +122,7 @@ def ask_in_turn(port: int, questions: list[str], seconds: list[float], **options
     Args:
         port: port of the server.
         questions: questions to ask.
-        seconds: list to which the seconds are appended.
+        seconds: list to which the seconds of each answer are appended.
         options: further keys of the requests, such as ``k``.
 
     Raises:
@@ -143,7 +143,7 @@ def ask_in_turn(port: int, questions: list[str], seconds: list[float], **options
 
 
 def ask_at_once(port: int, questions: list[str], clients: int, each: int, **options: Any) -> list[float]:
-    """Ask as several clients at once; return the seconds of each answered question.
+    """Ask questions as several clients at once; return the seconds of each answer.
 
     A client stops at the first question that fails, so that fewer times are returned.
 

@@ -48,11 +48,11 @@ class EmbedBenchConfig:
     models: Path | None = None
     """Directory with the folder encoder/ for sentence-transformers."""
     peer_python: str | None = None
-    """Python program with sentence-transformers; without it, only the job is measured."""
+    """Python program with sentence-transformers; without it or --models, only the job is measured."""
     encoder: str = "default"
     """Encoder of the job, made from the same model."""
     precision: str | None = None
-    """Precision of the job: float32, bfloat16 or float16."""
+    """Precision of the job: float32, bfloat16 or float16; default: the choice of the job."""
     shard_rows: int = 8192
     """Number of passages in a shard."""
 

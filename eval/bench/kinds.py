@@ -49,7 +49,7 @@ class KindsConfig:
     vectors: Path
     """Directory of vectors that index.embed wrote."""
     sizes: tuple[int, ...]
-    """Numbers of vectors."""
+    """Numbers of vectors to measure with."""
     questions: Path
     """File of the questions for the figures."""
     sample: Path
@@ -183,7 +183,7 @@ def search_peer(folder: Path, queries: np.ndarray) -> dict[str, Any]:
 def measure_speed(find: Callable[[np.ndarray, int], Any], queries: np.ndarray) -> dict[str, float]:
     """Return the queries per second of a search, one at a time and in a batch.
 
-    Each figure is the better of two runs; a run of single queries ends after 5 s.
+    Each figure is the better of two runs; a run of single queries takes at most about 5 s.
 
     Args:
         find: function from vectors and k to the results of a search.

@@ -50,7 +50,7 @@ def _load_reader(folder: Path) -> Callable:
 
 
 def _measure_reading(folder: Path, rows: list[tuple[str, list[str]]]) -> float:
-    """Return the number of passages read per second, by batches of ten or of one: the maximum."""
+    """Return the passages read per second, by the faster of two ways: in batches or singly."""
     reader, speeds = _load_reader(folder), []
     for batch_size in (10, 1):
         reader(question=rows[0][0], context=rows[0][1][0])

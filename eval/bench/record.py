@@ -1,4 +1,4 @@
-"""Record measured figures with their command and their machine."""
+"""Record measured figures with the command and the machine of the measurement."""
 
 import datetime
 import json
@@ -18,7 +18,7 @@ _PACKAGES = ("numpy", "onnxruntime", "tokenizers", "tantivy", "pyarrow", "torch"
 
 
 def write_record(out: Path, figures: Mapping[str, Any], *, corpus: str, questions: str) -> None:
-    """Write figures into a JSON file, with the date, the command and the machine.
+    """Write figures into a JSON file, with date, command, machine and versions of packages.
 
     Args:
         out: file to write; after an error it is unchanged.
@@ -46,7 +46,7 @@ def report(out: Path, figures: Mapping[str, Any], *, corpus: str, questions: str
 
 
 def summarize_latency(seconds: Sequence[float], percentile: int = 95) -> dict[str, float]:
-    """Return ``p50_ms``, the median in milliseconds, and a higher percentile with such a name."""
+    """Return the median and another percentile in milliseconds: ``p50_ms`` and ``pNN_ms``."""
     return {f"p{share}_ms": round(1000 * float(np.percentile(seconds, share)), 1) for share in (50, percentile)}
 
 

@@ -53,7 +53,7 @@ NOISE = 0.4
 K = 20
 """Number of passages to search for."""
 HARDER = 1.5
-"""Factor on the tuned number of lists, to show the cost of more recall."""
+"""Factor on the tuned number of lists to search, to show the cost of more recall."""
 
 
 @dataclass(frozen=True, kw_only=True)

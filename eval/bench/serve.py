@@ -1,4 +1,4 @@
-"""Measure the latency of a served index, compared with an index opened directly.
+"""Measure latency and speed of a served index, compared with an index opened directly.
 
     python -m eval.bench.serve --corpus wiki.jsonl --questions nq/dev.jsonl --work runs/serve --out serve.json
 
@@ -84,7 +84,7 @@ def main(config: ServeBenchConfig) -> None:
 
 
 def make_indexes(config: ServeBenchConfig, shards: int) -> tuple[Path, list[Path]]:
-    """Make an index of all documents, and one index for each shard; return their directories.
+    """Index ``config.documents`` documents, whole and in shards; return the directories.
 
     Args:
         config: settings of the measurement.

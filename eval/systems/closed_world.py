@@ -144,7 +144,7 @@ class ClosedWorldConfig:
     seeds: tuple[int, ...] = (0,)
     """Seeds; each seed has its own world and its own runs."""
     counts: tuple[int, ...] = (50, 200, 1000, ALL)
-    """Numbers of training questions, in the table of questions; 0 means all."""
+    """Numbers of training questions for five arms of the table of questions; 0 means all."""
     entities: int = 2000
     """Number of entities of a world."""
     held_out: int = 450
@@ -232,8 +232,9 @@ def score_answers(runner: TableRunner, arm: Arm) -> dict[str, Any]:
     """Return the scores of the generator of a trained arm on the test questions.
 
     Returns:
-        Number of training questions (``questions``), exact match and recall. By step of the training, ``dev`` has the
-        exact match on the questions that select the weights, and ``seen`` the number of questions read in training.
+        Number of training questions (``questions``), exact match and, with passages, recall. By step of the training,
+        ``dev`` has the exact match on the questions that select the weights, and ``seen`` the number of questions read
+        in training.
     """
     from pipelines.common.config import TrainingIndexConfig
     from pipelines.common.generator_training import PassageFinder, evaluate_generator, make_passage_finder
@@ -307,8 +308,8 @@ def _ask_statements(world: World, model: Any, index: Any, blocks: Any, texts: An
     """Return how often REALM predicts the masked objects of held-out facts.
 
     Returns:
-        ``accuracy`` with retrieval, ``alone`` with only the null passage, and ``recall@1`` and ``recall@7``: the share
-        of statements whose passage is the first result, or among the first seven.
+        Shares of statements: right predictions with retrieval (``accuracy``) and with only the null passage
+        (``alone``), and passages that are the first result (``recall@1``) or among the first seven (``recall@7``).
     """
     import torch
 

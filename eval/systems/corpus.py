@@ -85,7 +85,7 @@ def main(config: CorpusConfig) -> dict[str, Any]:
         ``settings``, the numbers of ``blocks`` (passages) and ``documents``, and the number of ``questions`` by file.
 
     Raises:
-        BadInput: a question file is missing or damaged, the gold passages do not fit, NQ dev has too few questions, or
+        BadInput: a file is missing or damaged, the gold passages do not fit, NQ dev has too few questions, or
             ``out`` holds a corpus with other settings.
         OSError: the file of NQ's gold passages cannot be read.
     """
@@ -134,7 +134,7 @@ def choose_articles(config: CorpusConfig, gold: list[tuple[str, str]]) -> Iterat
         gold: title and text of each gold passage.
 
     Raises:
-        BadInput: the gold passages alone are larger than the corpus.
+        BadInput: the gold passages alone are larger than the corpus, or ``wiki`` cannot be read.
     """
     split, titles = make_word_splitter(), {normalize_answer(title) for title, _ in gold}
     room = config.blocks - sum(sum(1 for _ in split(text, 0)) for text in {text for _, text in gold})

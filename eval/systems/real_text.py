@@ -112,10 +112,10 @@ class TableConfig:
 
 
 def add_differences(rows: Mapping[str, dict[str, Any]], work: Path, baseline: str) -> None:
-    """Add to each system's row its differences from a baseline in exact match and recall.
+    """Add differences from a baseline in exact match and recall to the other systems' rows.
 
-    The key is ``less BASELINE``. For each measure it has the differences with their p-values, or None if one of the two
-    reports is missing, damaged or about other questions.
+    The key is ``less BASELINE``. Its value has the differences with p-values for each measure, or None if one of the
+    two reports is missing, damaged or about other questions.
 
     Args:
         rows: figures by the names of the system and of the measure.

@@ -1,4 +1,7 @@
-"""Fit of a span reader's confidence, and choice of its threshold for declining."""
+"""Fit of a span reader's confidence, and choice of its threshold for declining.
+
+Legend: N answers.
+"""
 
 import datetime
 import json
@@ -272,7 +275,7 @@ def balance_files(rows: Sequence[CalibrationRow]) -> np.ndarray:
 
 
 def measure_likelihood(rows: Sequence[CalibrationRow]) -> float:
-    """Return the mean log-likelihood of right answers to answerable questions, in nats.
+    """Return the weighted mean log-likelihood (nats) of right answers to answerable questions.
 
     Answers from a question's own paragraph count only if there are no others, because with a single paragraph the
     weight of retrieval scores makes no difference.

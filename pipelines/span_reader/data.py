@@ -1,4 +1,4 @@
-"""Training batches of a span reader, which are the same whenever a run continues.
+"""Training batches of a span reader; a run that continues gets the same batches.
 
 Legend: B questions of a batch.
 """

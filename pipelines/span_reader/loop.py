@@ -276,7 +276,7 @@ def make_batches(
 def derive_seed(config: ReaderConfig) -> int:
     """Return the seed of the batches: the seed of the run, changed if ``encoder`` is a reader.
 
-    Otherwise this reader, which the seed of the run may have trained, could read the same passages in the same order.
+    Otherwise a reader that was trained with the same seed would read the same passages in the same order again.
 
     Raises:
         ArtefactError: as for ``read_head_name``.

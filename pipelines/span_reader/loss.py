@@ -31,7 +31,7 @@ class ReaderLosses:
     early_B: Tensor
     """Cross-entropy of the relevance after the early layer, mean over the passages; 0 without an early layer."""
     kl_B: Tensor
-    """Divergence of the distribution over spans from the teacher's (``distilled_kl``); 0 without a teacher."""
+    """KL divergence from the teacher over all spans, times the squared temperature; 0 without a teacher."""
     has_gold_B: Tensor
     """True if at least one passage of the question has a gold span."""
 
