@@ -178,7 +178,7 @@ def measure_reading(questions: list[str], hits: list[list[Hit]]) -> float:
 
 
 def summarize_runs(runs: list[dict[str, Any]]) -> dict[str, float]:
-    """Return the median and the longest time (s) and the largest memory (MB) of ``run_timed``."""
+    """Return median and maximum time (s) and maximum memory (MB) of results of ``run_timed``."""
     seconds = [run["seconds"] for run in runs]
     return {
         "shell_to_answer_s": round(float(np.median(seconds)), 3),

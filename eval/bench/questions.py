@@ -42,7 +42,11 @@ class QuestionsConfig:
 
 
 def main(config: QuestionsConfig) -> None:
-    """Measure follow-up questions and misspelt questions; write the figures."""
+    """Measure follow-up questions and misspelt questions; write the figures.
+
+    Raises:
+        OSError: the file of follow-up questions cannot be read.
+    """
     pipeline = Pipeline.load(demo_index())
     rows = [json.loads(line) for line in config.follow_ups.read_text().splitlines()]
     figures = {

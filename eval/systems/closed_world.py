@@ -5,8 +5,8 @@
     python -m eval.systems.closed_world --table questions --work runs/try --smoke
 
 The table ``masked-words`` pretrains REALM and tests it with masked statements of held-out facts. Two arms should work:
-the index is refreshed every 50 steps, or never. Two arms should collapse and raise alarms: the retriever learns at the
-reader's rate from the first step, or it also starts without inverse cloze.
+one refreshes the index every 50 steps, the other never. Two arms should collapse and raise alarms: in both, the
+retriever learns at the reader's rate from the first step, and in one it also starts without inverse cloze.
 
 The table ``questions`` trains generators, whose answers have two words. Three arms train only with all questions:
 RAG-Token, RAG-Sequence, and the closed book. Five arms train with 50, 200, 1,000 and all questions, for 3,500 steps in

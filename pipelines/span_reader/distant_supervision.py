@@ -48,7 +48,7 @@ class RerankedSearch(PassageSearch):
         They are ordered by the reader's relevance; for a question with gold passages, by retrieval.
 
         Raises:
-            BadInput, ArtefactError: as for ``make_windows``.
+            RagqaError: as for ``Retriever.search`` and ``make_windows``.
         """
         questions = list(questions)
         return [
