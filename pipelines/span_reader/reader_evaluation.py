@@ -114,6 +114,9 @@ def make_open_set(questions: Sequence[Question], retriever: Retriever, k: int) -
         questions: held-out questions.
         retriever: retriever that finds the passages.
         k: number of passages per question.
+
+    Raises:
+        RagqaError: as for ``Retriever.search``.
     """
     hits: list[list[Hit]] = []
     for batch in iterate_batches(questions, SILENT, "searching", _BATCH):
