@@ -139,12 +139,12 @@ class Pipeline:
         It names the index and the reader. A later change of ``k``, and the ``filter``, are not saved.
 
         Raises:
-            BadInput: the pipeline was not opened by ``load``, so its parts have no paths; or ``path`` holds something
-                other than a pipeline, or cannot be written.
+            BadInput: ``load`` did not open the pipeline or one of its parts, so the part has no path; or ``path`` holds
+                something other than a pipeline, or cannot be written.
             RemoteError: a shard of the served index was missing when the pipeline was loaded.
         """
-        if self._settings is None or self._index is None:
-            raise BadInput("only a pipeline that was loaded from directories can be saved")
+        if self._settings is None or self._index is None or not self.is_loaded:
+            raise BadInput("only a pipeline whose parts were loaded from directories can be saved")
         if self._index.origin is None:
             raise RemoteError(f"a part of {self._settings.index} was missing: load the pipeline again once it is back")
         target = Path(path)

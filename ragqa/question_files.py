@@ -203,7 +203,7 @@ def _check_texts(value: Any, name: str) -> tuple[str, ...]:
 
 @contextmanager
 def _open(path: Path) -> Iterator[BinaryIO]:
-    open_file: Any = {".xz": lzma.open, ".gz": gzip.open}.get(path.suffix, open)
+    open_file: Any = {".xz": lzma.open, ".gz": gzip.open}.get(path.suffix.lower(), open)
     try:
         with open_file(resolve_input_file(path), "rb") as file:
             yield file

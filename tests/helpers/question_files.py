@@ -12,7 +12,12 @@ from ragqa.errors import BadInput
 from ragqa.question_files import read_questions
 from ragqa.types import Question
 
-COMPRESSIONS: dict[str, Callable[[bytes], bytes]] = {"": bytes, ".xz": lzma.compress, ".gz": gzip.compress}
+COMPRESSIONS: dict[str, Callable[[bytes], bytes]] = {
+    "": bytes,
+    ".xz": lzma.compress,
+    ".gz": gzip.compress,
+    ".XZ": lzma.compress,
+}
 compressions = pytest.mark.parametrize("compression", COMPRESSIONS)
 
 GOOD = '{"question": "who?", "answers": ["Ada"]}\n'

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ragqa.errors import ArtefactError, DamagedArtefact
+from ragqa.errors import ArtefactError, BadInput, DamagedArtefact
 from ragqa.indexing.build import IndexConfig, build_index
 from ragqa.indexing.update import update_index
 from ragqa.pipeline import Pipeline
@@ -129,3 +129,11 @@ def test_a_part_whose_name_holds_a_zero_byte_is_reported(copy: Path, tmp_path: P
     sign(tmp_path / "p")
     with pytest.raises(DamagedArtefact):
         Pipeline.load(tmp_path / "p")
+
+
+def test_a_pipeline_with_a_replaced_part_is_not_saved(copy: Path, tmp_path: Path) -> None:
+    pipeline = Pipeline.load(copy)
+    pipeline.reader = Pipeline.load(copy).reader
+    with pytest.raises(BadInput, match="only a pipeline whose parts were loaded from directories can be saved"):
+        pipeline.save(tmp_path / "p")
+    assert not (tmp_path / "p").exists()

@@ -210,7 +210,8 @@ def gather_rows(vectors_ND: Vectors, rows_K: Rows) -> Queries:
     for start in range(0, len(rows_K), _GATHER_ROWS):
         result[start : start + _GATHER_ROWS] = vectors_ND[rows_K[start : start + _GATHER_ROWS]]
         release_pages(vectors_ND)
-    check_finite(result)
+    if (place := find_not_finite(result)) is not None:
+        check_finite(result[place : place + 1], int(rows_K[place]))  # the error names the row
     return result
 
 

@@ -10,6 +10,7 @@ from hypothesis.extra import numpy as st_numpy
 
 from ragqa.errors import DamagedArtefact
 from ragqa.retrieval.vectors import exact
+from ragqa.retrieval.vectors.arrays import gather_rows
 from ragqa.retrieval.vectors.exact import ExactIndex
 from ragqa.retrieval.vectors.store import VECTORS_FILE
 from tests.helpers.vectors import (
@@ -85,4 +86,6 @@ def test_a_vector_that_is_not_finite_is_named_in_a_search(tmp_path: Path, bad: f
     vectors[37, 2] = bad
     with pytest.raises(DamagedArtefact, match="passage 37 is not finite"):
         ExactIndex(vectors, engine=engine).search(np.ones((3, 4)), 2)
+    with pytest.raises(DamagedArtefact, match="passage 37 is not finite"):
+        gather_rows(vectors, np.array([3, 37, 40]))
     assert len(index.search(np.ones((3, 4)), 2)) == 3
