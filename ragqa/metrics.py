@@ -192,7 +192,7 @@ def answer_recall(
         SlowPattern: a pattern takes too long.
     """
     pairs = zip(passage_texts_per_question, answers_per_question, strict=True)
-    depth = max(0, *ks, 0)
+    depth = max(ks, default=0)
     return accuracy_at(
         (
             first_rank(has_answer(text, answers, regex=regex) for text in islice(texts, depth))

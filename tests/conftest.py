@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import numpy as np
 import pytest
 
@@ -26,6 +27,8 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ["XDG_CACHE_HOME"] = cache.name
     # Ray reads these at its import: closed to the network, and with a token that is not kept in a file
     os.environ |= {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "0" * 32}
+    hypothesis.settings.register_profile("ragqa", deadline=None)  # the time of an example depends on other programs
+    hypothesis.settings.load_profile("ragqa")
 
 
 STARTS_RAY = {"cluster", "ray", "three_cores"}

@@ -214,7 +214,7 @@ class WritingConfig:
     """Settings of a generator in training."""
 
     generator: Path
-    """Directory of the generator to begin from, or of a sequence-to-sequence model with its tokenizer."""
+    """Directory of the generator to begin from, or of a seq2seq model with its tokenizer."""
     max_input: int = MAX_INPUT
     """Largest length of a question with a passage in tokens."""
     max_answer: int = MAX_ANSWER

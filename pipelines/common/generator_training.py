@@ -54,7 +54,7 @@ def load_for_training(
     passages: int,
     notify: Notify = ignore_line,
 ) -> Generator:
-    """Load a generator or a sequence-to-sequence model, and prepare it for training.
+    """Load a generator or a seq2seq model, and prepare it for training.
 
     Args:
         kind: kind of generator to train.

@@ -1,1 +1,1 @@
-"""Pretraining of a sequence-to-sequence model by denoising (T5, BART)."""
+"""Pretraining of a seq2seq model by denoising (T5, BART)."""

@@ -39,7 +39,7 @@ def compute_loss(model: Seq2Seq, batch: DenoisingBatch, weights: tuple[int, int]
     """Return the mean negative log-likelihood of the target ids, in nats.
 
     Args:
-        model: sequence-to-sequence model.
+        model: seq2seq model.
         batch: corrupted texts.
         weights: numbers of weights that multiply an input token, and an output token (``count_seq2seq_weights``).
     """

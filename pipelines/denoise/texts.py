@@ -1,4 +1,4 @@
-"""Corrupted texts, from which a sequence-to-sequence model learns to restore the original.
+"""Corrupted texts, from which a seq2seq model learns to restore the original.
 
 Tokenizer and model determine the special ids around a text (``Frame``) and the ids that replace missing parts
 (``Marks``).

@@ -46,7 +46,7 @@ class JointConfig(TrainingConfig):
     questions: Path
     """File of questions with answers: .jsonl, .tsv, or SQuAD's .json."""
     generator: Path | None = None
-    """Directory of a generator, or of a sequence-to-sequence model with its tokenizer.
+    """Directory of a generator, or of a seq2seq model with its tokenizer.
     Default: the masked language model of this run becomes the generator when training on questions begins."""
     decoder_layers: int | None = None
     """Number of decoder layers of a generator made from the encoder; default: as many as the encoder has."""

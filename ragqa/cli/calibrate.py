@@ -36,7 +36,7 @@ def calibrate(
 ) -> None:
     """Set the confidence below which questions to an index are declined.
 
-    If new questions are like these, at most the share --risk is expected to get a wrong answer.
+    If new questions are like those of the calibration, at most the share --risk is expected to get a wrong answer.
     """
     from ragqa.pipeline import Pipeline
     from ragqa.progress import Bars

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ragqa.metrics import (
@@ -78,7 +78,6 @@ def retrieved_passages(draw: st.DrawFn) -> tuple[list[list[str]], list[list[str]
     return [found for found, _ in questions], [gold for _, gold in questions]
 
 
-@settings(deadline=None)
 @given(text_pairs())
 def test_scores_agree_with_the_oracles(pair: tuple[str, str]) -> None:
     prediction, gold = pair
@@ -89,7 +88,6 @@ def test_scores_agree_with_the_oracles(pair: tuple[str, str]) -> None:
     assert f1(prediction, [gold]) == squad.f1(prediction, [gold])
 
 
-@settings(deadline=None)
 @given(texts, st.lists(texts, min_size=1, max_size=4))
 def test_scores_of_several_answers_agree_with_the_oracles(prediction: str, gold: list[str]) -> None:
     assert exact_match(prediction, gold, unicode=None) == squad.exact_match(prediction, gold)
@@ -97,7 +95,6 @@ def test_scores_of_several_answers_agree_with_the_oracles(prediction: str, gold:
     assert f1(prediction, gold) == squad.f1(prediction, gold)
 
 
-@settings(deadline=None)
 @given(passages_with_answers())
 @example(("ΟΔΟΣ.Α", ["οδος"]))
 @example(("\u0345Σ\u0345", ["σ"]))
@@ -112,7 +109,6 @@ patterns = st.lists(st.sampled_from(BITS), max_size=6).map("".join)
 subjects = st.lists(st.sampled_from([*"aAéEb1Σς.$", "e\u0301", " ", "\n"]), max_size=8).map("".join)
 
 
-@settings(deadline=None)
 @given(subjects, st.lists(patterns, max_size=3))
 def test_patterns_agree_with_the_oracles(subject: str, sample: list[str]) -> None:
     assert has_answer(subject, sample, regex=True) is dpr.has_pattern(subject, sample)
@@ -128,7 +124,6 @@ def test_characters_are_tokenised_by_their_category() -> None:
         assert has_answer(f"{char}x", ["x"]) is (kinds[-1] not in "LNM"), ascii(char)
 
 
-@settings(deadline=None)
 @given(retrieved_passages(), st.lists(st.integers(1, 8), max_size=4))
 def test_answer_recall_agrees_with_the_oracle(sample: tuple[list[list[str]], list[list[str]]], ks: list[int]) -> None:
     found, gold = sample
@@ -138,7 +133,6 @@ def test_answer_recall_agrees_with_the_oracle(sample: tuple[list[list[str]], lis
 # --- invariants ---
 
 
-@settings(deadline=None)
 @given(text_pairs())
 def test_an_exact_match_has_an_f1_of_one_unless_it_is_empty(pair: tuple[str, str]) -> None:
     prediction, gold = pair
@@ -146,7 +140,6 @@ def test_an_exact_match_has_an_f1_of_one_unless_it_is_empty(pair: tuple[str, str
         assert f1(prediction, [gold]) == (1.0 if normalize_answer(prediction) else 0.0)
 
 
-@settings(deadline=None)
 @given(text_pairs())
 def test_scores_of_one_answer_are_symmetric(pair: tuple[str, str]) -> None:
     prediction, gold = pair
@@ -155,7 +148,6 @@ def test_scores_of_one_answer_are_symmetric(pair: tuple[str, str]) -> None:
     assert exact_match(prediction, [gold], unicode=None) == exact_match(gold, [prediction], unicode=None)
 
 
-@settings(deadline=None)
 @given(texts)
 def test_a_text_matches_and_contains_itself(text: str) -> None:
     assert exact_match(text, [text])
@@ -163,7 +155,6 @@ def test_a_text_matches_and_contains_itself(text: str) -> None:
     assert has_answer(text, [text]) is bool(dpr.tokens(text))
 
 
-@settings(deadline=None)
 @given(texts, answer_lists, texts)
 def test_another_answer_never_lowers_a_score(prediction: str, gold: list[str], more: str) -> None:
     assert 0 <= f1(prediction, gold) <= f1(prediction, [*gold, more]) <= 1
@@ -172,14 +163,12 @@ def test_another_answer_never_lowers_a_score(prediction: str, gold: list[str], m
     assert has_answer(prediction, gold) <= has_answer(prediction, [more, *gold])
 
 
-@settings(deadline=None)
 @given(passages_with_answers())
 def test_a_longer_passage_contains_what_a_shorter_one_does(sample: tuple[str, list[str]]) -> None:
     passage, gold = sample
     assert has_answer(passage, gold) <= has_answer(f"so {passage} it", gold)
 
 
-@settings(deadline=None)
 @given(retrieved_passages())
 def test_answer_recall_is_the_mean_over_prefixes_and_never_falls(
     sample: tuple[list[list[str]], list[list[str]]],
@@ -194,7 +183,6 @@ def test_answer_recall_is_the_mean_over_prefixes_and_never_falls(
     assert list(recall.values()) == sorted(recall.values())
 
 
-@settings(deadline=None)
 @given(st.lists(st.lists(st.booleans(), max_size=6), max_size=6))
 def test_ranks_and_their_means_agree_with_the_marks(marks: list[list[bool]]) -> None:
     ranks = [first_rank(row) for row in marks]

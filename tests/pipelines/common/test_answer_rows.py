@@ -39,7 +39,7 @@ def test_questions_with_a_pattern_in_a_text_by_hand() -> None:
 TEXTS = st.text(alphabet="ab Ñéσς1,.-\u0301", max_size=30)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.lists(st.lists(TEXTS.map(lambda t: t[:4]), max_size=3), max_size=8), TEXTS)
 def test_the_answer_finder_agrees_with_has_answer(gold_answers: list[list[str]], text: str) -> None:
     assert AnswerFinder(gold_answers).find_questions(text) == [

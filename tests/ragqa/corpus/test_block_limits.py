@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import regex
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ragqa.artefacts.paths import get_demo_dir, get_weights_dir
@@ -79,7 +79,6 @@ CLUSTERS = ["e\u0301", "👩\u200d🔬", "🇸🇪", "ก็", "한", "\u1100\u1
 PIECES = ["a", "Bc", " ", "\n", ".", "。", "漢", "1,2", "x" * 9, *CLUSTERS]
 
 
-@settings(deadline=None)
 @given(st.lists(st.sampled_from(PIECES), max_size=60).map("".join), st.integers(1, 30), st.booleans())
 def test_parts_cover_the_block_and_split_no_grapheme(text: str, limit: int, is_even: bool) -> None:
     block = re.search(r"\S(?:.*\S)?", text, re.DOTALL)

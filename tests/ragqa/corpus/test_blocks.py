@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ragqa.artefacts.paths import get_weights_dir
@@ -165,7 +165,6 @@ SPLITTERS: list[Callable[[int], Splitter]] = [
 
 
 @pytest.mark.parametrize("make", SPLITTERS)
-@settings(deadline=None)
 @given(text=TEXTS, size=st.integers(1, 9), data=st.data())
 def test_every_visible_character_is_in_exactly_one_block(
     make: Callable[[int], Splitter], text: str, size: int, data: st.DataObject
@@ -180,7 +179,6 @@ def test_every_visible_character_is_in_exactly_one_block(
 
 
 @pytest.mark.parametrize("make", SPLITTERS[:2])
-@settings(deadline=None)
 @given(text=TEXTS, size=st.integers(1, 9))
 def test_words_stay_whole_and_blocks_within_their_size(make: Callable[[int], Splitter], text: str, size: int) -> None:
     blocks = split_texts(make(size), text)
@@ -188,14 +186,12 @@ def test_words_stay_whole_and_blocks_within_their_size(make: Callable[[int], Spl
     assert all(len(block.split()) <= size for block in blocks)
 
 
-@settings(deadline=None)
 @given(text=TEXTS, size=st.integers(1, 9))
 def test_word_blocks_match_a_plain_implementation(text: str, size: int) -> None:
     expected = [text.split()[at : at + size] for at in range(0, len(text.split()), size)]
     assert [block.split() for block in split_texts(make_word_splitter(size), text)] == expected
 
 
-@settings(deadline=None)
 @given(text=TEXTS, size=st.integers(1, 40))
 def test_blocks_of_wordpieces_are_full(text: str, size: int) -> None:
     blocks = split_texts(make_wordpiece_splitter(size, tokenizer=make_letters()), text)

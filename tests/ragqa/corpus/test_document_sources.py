@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ragqa.corpus.digests import DigestSet
@@ -307,7 +307,6 @@ def test_only_the_first_problems_are_described(tmp_path: Path) -> None:
     assert report.notes[19].startswith(f"{path}:20: ")
 
 
-@settings(deadline=None)
 @given(numbers=st.lists(st.integers(0, 30) | st.integers(0, 2**128 - 1)))
 def test_a_digest_set_behaves_like_a_set(numbers: list[int]) -> None:
     # the lowest bit tells nothing: a slot needs a number that is not zero

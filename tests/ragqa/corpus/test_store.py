@@ -116,7 +116,7 @@ def ragged(tmp_path_factory: pytest.TempPathFactory) -> PassageStore:
     return fill_store(tmp_path_factory.mktemp("passages"), 2_345, rows_per_file=1_100)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(first=st.integers(0, 2_400), size=st.integers(1, 2_500))
 def test_batches_cover_all_rows_in_order(ragged: PassageStore, first: int, size: int) -> None:
     batches = list(ragged.iter_batches(first, size))
@@ -234,7 +234,7 @@ def test_deleted_rows_keep_their_place_but_are_in_no_batch(tmp_path: Path) -> No
     assert fill_store(tmp_path / "whole", 3).live_count == 3
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     gone=st.sets(st.integers(2_000, 2_344)) | st.just(set(range(2_345))),
     first=st.integers(2_000, 2_400),

@@ -331,7 +331,7 @@ class WikitextWriter:
 pages = st.randoms(use_true_random=False).map(lambda random: WikitextWriter(random).page())
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(pages)
 def test_well_formed_wikitext_leaves_no_markup(wikitext: str) -> None:
     text = extract_plain_text(wikitext)
@@ -340,7 +340,7 @@ def test_well_formed_wikitext_leaves_no_markup(wikitext: str) -> None:
     assert all(line and line == " ".join(line.split()) for line in text.split("\n") if text)
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(pages)
 @example("<small class='a'>: d</small>\n<b>* e</b>\n<i>== f ==</i>")
 def test_removing_markup_first_changes_nothing_but_the_time(wikitext: str) -> None:
@@ -353,7 +353,7 @@ def test_removing_markup_first_changes_no_example(wikitext: str) -> None:
         assert extract_plain_text(wikitext) == extract_plain_text(wikitext, remove_first=False)
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(
     st.lists(
         st.sampled_from(

@@ -26,7 +26,7 @@ def score_unanswered(number: int, question: Question) -> Row:
 
 
 @given(texts=st.lists(TEXTS, min_size=1, max_size=8), answers=st.lists(st.lists(TEXTS, max_size=3), max_size=6))
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @pytest.mark.parametrize("regex", [False, True])
 def test_answers_missing_in_the_corpus_are_those_in_no_passage(
     tmp_path_factory: pytest.TempPathFactory, regex: bool, texts: list[str], answers: list[list[str]]

@@ -75,7 +75,7 @@ def list_tags(html: str) -> list[Any]:
 def with_hostile_texts(test: Callable[..., None]) -> Callable[..., None]:
     for text in HOSTILE_TEXTS:
         test = example(text)(test)
-    relaxed = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+    relaxed = settings(max_examples=40, suppress_health_check=list(HealthCheck))
     return relaxed(given(st.text(max_size=150))(test))
 
 

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ragqa.evaluation.statistics import (
@@ -87,7 +87,6 @@ def test_scores_of_different_questions_cannot_be_paired() -> None:
 
 
 @given(st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size=40))
-@settings(deadline=None)
 def test_exchanging_the_systems_negates_the_difference_and_keeps_p(scores: list[tuple[bool, bool]]) -> None:
     ours, theirs = zip(*scores, strict=True)
     one, other = compare_paired(ours, theirs), compare_paired(theirs, ours)

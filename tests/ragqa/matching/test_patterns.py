@@ -156,7 +156,7 @@ PATTERN = st.recursive(
 TEXT = st.text(alphabet="abkisKISſıK .19é\n", max_size=12)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(st.lists(PATTERN, max_size=4), st.lists(TEXT, min_size=1, max_size=8))
 def test_random_patterns_are_found_where_re_finds_them(patterns: list[str], texts: list[str]) -> None:
     finder = AnswerFinder([[each] for each in patterns], regex=True)

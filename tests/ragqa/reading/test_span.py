@@ -305,7 +305,7 @@ def test_an_answer_after_the_first_window_is_found() -> None:
     assert answer.sources[0].span.start == 3500
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.text(max_size=300), st.text(max_size=40), st.integers(0, 2**32 - 1), st.booleans())
 def test_offsets_are_exact_for_any_text(text: str, title: str, seed: int, table: bool) -> None:
     class RandomScorer(FixedTokenScorer):

@@ -165,7 +165,7 @@ def test_offsets_are_exact_in_a_passage_from_the_middle_of_a_document() -> None:
     assert cited_text(answer.sources[0], [text]) == "1871"
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 @given(
     st.text(max_size=80),
     st.lists(st.text(max_size=200) | st.sampled_from(list(SCRIPTS.values())), max_size=3),
@@ -176,7 +176,7 @@ def test_the_text_of_a_source_is_the_answer(question: str, documents: list[str],
     assert is_exact(read_documents(question, *documents, title=title, size=size), *documents)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.text(max_size=300))
 def test_wordpieces_lie_in_the_text_in_order(text: str) -> None:
     """Offsets rely on this: wordpieces stay within the text and never go backwards."""

@@ -285,7 +285,7 @@ def test_streaming_agrees_with_greedy_decoding(name: str) -> None:
     assert [tuple(row[: len(each[0].ids)]) for row, each in zip(rows, found, strict=True)] == ids(found)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(
     scores=st.lists(st.floats(-5, 5), min_size=2, max_size=4),
     marginal=st.sampled_from(list(CLASSES)),

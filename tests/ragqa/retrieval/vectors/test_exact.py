@@ -54,7 +54,7 @@ def test_ties_go_to_the_lower_row_within_and_across_chunks(
         assert found.rows.tolist() == [9, 1, 3, 4, 7, 8, 10, 0, 2, 5, 6][:k]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     vectors=st_numpy.arrays(np.float16, st.tuples(st.integers(1, 30), st.just(3)), elements=st.integers(-2, 2)),
     queries=st_numpy.arrays(np.float32, st.tuples(st.integers(1, 4), st.just(3)), elements=st.integers(-2, 2)),

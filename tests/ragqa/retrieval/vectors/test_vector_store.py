@@ -6,7 +6,7 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as st_numpy
 
@@ -27,7 +27,6 @@ def test_8_bit_codes_match_a_computation_by_hand(tmp_path: Path) -> None:
     np.testing.assert_array_equal(coded[1:3], coded[np.array([1, 2])])
 
 
-@settings(deadline=None)
 @given(st_numpy.arrays(np.float16, st.tuples(st.integers(1, 9), st.just(5)), elements=st.floats(-4, 4, width=16)))
 def test_encoding_decoded_codes_gives_the_same_codes(vectors: np.ndarray) -> None:
     with TemporaryDirectory() as folder:
