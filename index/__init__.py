@@ -1,1 +1,1 @@
-"""Ray jobs that embed, build, refresh and serve an index."""
+"""Jobs that embed, build, refresh and serve an index, with or without Ray."""

@@ -30,8 +30,8 @@ from eval.registry import SUITES
 from pipelines.common.examples.data_sets import HELD_OUT_SHARE, is_held_out
 from pipelines.common.questions import drop_known, make_question_keys
 from ragqa import artefacts
-from ragqa.corpus.blocks import make_word_splitter
 from ragqa.corpus.sources import read_documents
+from ragqa.corpus.splitters import make_word_splitter
 from ragqa.corpus.store import PassageStore
 from ragqa.errors import BadInput
 from ragqa.indexing.build import IndexConfig, build_index

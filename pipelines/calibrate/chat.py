@@ -16,7 +16,7 @@ from pathlib import Path
 
 from pipelines.calibrate.conditions import Condition, search_other_documents, search_passages
 from pipelines.calibrate.fit import UNANSWERABLE_WEIGHT
-from pipelines.calibrate.threshold import choose_threshold
+from pipelines.calibrate.threshold import choose_reader_threshold
 from pipelines.common.questions import iterate_batches, sample_questions
 from pipelines.common.recipe_calibration import MIN_ANSWERS, CrossFit, cross_fit
 from ragqa.errors import BadInput
@@ -117,7 +117,7 @@ def fit_chat(
     weights = [1.0] * len(answered) + [UNANSWERABLE_WEIGHT] * len(unanswerable)
     result = cross_fit(rows, name, features=CHAT_FEATURES, weights=weights)
     count = len(answered)
-    threshold = choose_threshold(result.confidence[:count], result.right[:count])
+    threshold = choose_reader_threshold(result.confidence[:count], result.right[:count])
     return replace(result, calibration=replace(result.calibration, threshold=threshold))
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ragqa import artefacts
-from ragqa.corpus.blocks import DEFAULT_BLOCKS
+from ragqa.corpus.splitters import DEFAULT_BLOCKS
 from ragqa.errors import BadInput
 from ragqa.indexing.build import IndexConfig, build_index
 from ragqa.metrics import exact_match, f1, has_answer

@@ -30,7 +30,7 @@ from pipelines.calibrate.conditions import (
 from pipelines.calibrate.config import CalibrateConfig
 from pipelines.calibrate.early_margin import choose_early_margin
 from pipelines.calibrate.report import measure_refusals, plot_figures, summarise_answers
-from pipelines.calibrate.threshold import choose_threshold
+from pipelines.calibrate.threshold import choose_reader_threshold
 from pipelines.common.examples.data_sets import make_gold_hits, read_held_out_questions, split_held_out
 from pipelines.common.questions import drop_known, iterate_batches, make_question_keys, read_answerable
 from pipelines.common.recipe_calibration import MIN_ANSWERS, CrossFit, cross_fit, install_calibration
@@ -366,7 +366,7 @@ def choose_decline_threshold(rows: Sequence[CalibrationRow], result: CrossFit) -
     mask &= np.isin(kind, (ANSWERABLE, MISSED))
     dense = [part for part in set(name[mask]) if (kind[mask & (name == part)] == ANSWERABLE).mean() > 0.5]
     chosen = mask & np.isin(name, dense) if dense else mask
-    threshold = choose_threshold(result.confidence[chosen], result.right[chosen])
+    threshold = choose_reader_threshold(result.confidence[chosen], result.right[chosen])
     declined = {}
     for set_name in dict.fromkeys(name[mask]):
         confidence = result.confidence[mask & (name == set_name) & (result.right == 1)]

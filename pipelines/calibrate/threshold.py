@@ -9,7 +9,7 @@ MAX_DECLINED = 0.05
 """Maximum share of right answers to decline."""
 
 
-def choose_threshold(confidence_N: np.ndarray, right_N: np.ndarray) -> float:
+def choose_reader_threshold(confidence_N: np.ndarray, right_N: np.ndarray) -> float:
     """Return the highest threshold that declines few right answers (``MAX_DECLINED``).
 
     Args:

@@ -1,4 +1,4 @@
-"""Training loop of denoising (``pipelines.denoise.train``).
+"""Training loop of denoising (``pipelines.denoise``).
 
 Legend: B texts, T tokens of a target, M target tokens of all texts, V vocabulary.
 """

@@ -24,7 +24,7 @@ from pipelines.common.learning_rates import compute_rate
 from pipelines.common.questions import draw_step, read_training_questions
 from pipelines.common.run import BatchLoss, Run, open_run
 from pipelines.rag.config import WarmGeneratorConfig
-from ragqa.corpus.blocks import make_word_splitter
+from ragqa.corpus.splitters import make_word_splitter
 from ragqa.errors import BadInput
 from ragqa.metrics import has_answer
 from ragqa.models import attention

@@ -25,7 +25,7 @@ from pipelines.common.run_directory import check_directory
 from pipelines.common.tokenized_passages import TokenizedPassages
 from pipelines.common.training_index import RefreshedIndex, read_corpus_fingerprint, score_with_towers
 from pipelines.realm.config import PretrainConfig
-from pipelines.realm.read import Score, gold_log_likelihood, read_with_passages
+from pipelines.realm.masked_reading import Score, gold_log_likelihood, read_with_passages
 from ragqa.corpus.store import PassageStore
 from ragqa.errors import BadInput
 from ragqa.models.dual_encoder import DualEncoder

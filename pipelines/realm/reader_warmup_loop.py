@@ -16,7 +16,7 @@ from pipelines.common.run import BatchLoss, open_run, write_model
 from pipelines.common.run_directory import check_directory
 from pipelines.common.tokenized_passages import TokenizedPassages
 from pipelines.realm.config import ReaderWarmupConfig
-from pipelines.realm.read import read_with_passages
+from pipelines.realm.masked_reading import read_with_passages
 from ragqa.models.knowledge_augmented import KnowledgeAugmentedEncoder
 from ragqa.models.pretrained import set_dropout
 from ragqa.objectives import IGNORED

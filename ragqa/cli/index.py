@@ -10,7 +10,7 @@ from ragqa.artefacts.paths import DEFAULT_ENCODER
 from ragqa.cli.excerpts import wrap_report
 from ragqa.cli.options import BuildDeviceOption, CountsAsJsonOption, StrictOption
 from ragqa.cli.output import print_error, print_result
-from ragqa.corpus.blocks import DEFAULT_BLOCKS
+from ragqa.corpus.splitters import DEFAULT_BLOCKS
 from ragqa.errors import BadInput
 from ragqa.retrieval.registry import DEFAULT_ENGINE, DEFAULT_RETRIEVER, RetrieverKind, TermEngine
 from ragqa.retrieval.vectors.index_kinds import DEFAULT_KIND, DEFAULT_RECALL, IndexKind

@@ -3,8 +3,8 @@
 import re
 from collections.abc import Iterable, Iterator
 
-from ragqa.corpus.block_limits import Splitter
 from ragqa.corpus.formats.base import Document, Section
+from ragqa.corpus.splitter_limits import Splitter
 from ragqa.types import SEPARATORS, Passage
 
 _LINE = re.compile(r"[^\n]*\S[^\n]*")

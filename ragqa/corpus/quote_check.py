@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ragqa.corpus.documents import DocumentList, IndexedDocument
+from ragqa.corpus.document_list import DocumentList, IndexedDocument
 from ragqa.matching.quotes import QuoteMatch, find_quote
 from ragqa.types import SEPARATORS, Hit, Passage, Source, Span
 

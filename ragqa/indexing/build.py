@@ -24,17 +24,17 @@ from ragqa import __version__, artefacts
 from ragqa.artefacts import resume
 from ragqa.artefacts.paths import make_encoder_absolute
 from ragqa.corpus import hub
-from ragqa.corpus.block_limits import Splitter
-from ragqa.corpus.blocks import DEFAULT_BLOCKS, DEFAULT_SIZES, make_splitter
 from ragqa.corpus.formats.office.ocr import find_tesseract
 from ragqa.corpus.passages import split_document
 from ragqa.corpus.sources import CorpusReport
+from ragqa.corpus.splitter_limits import Splitter
+from ragqa.corpus.splitters import DEFAULT_BLOCKS, DEFAULT_SIZES, make_splitter
 from ragqa.corpus.store import PassageStore, PassageWriter
 from ragqa.corpus.walk import walk_files
 from ragqa.errors import BadInput
 from ragqa.indexing.embed import embed_shard, open_shards, prepare_shard_folder, read_shard_record, split_into_shards
 from ragqa.indexing.file_table import FileScan, write_table
-from ragqa.indexing.reading import read_with_progress
+from ragqa.indexing.read_progress import read_with_progress
 from ragqa.progress import SILENT, Progress, Step
 from ragqa.question_files import read_questions, sample_questions
 from ragqa.retrieval.bm25 import BM25, check_engine

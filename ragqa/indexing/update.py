@@ -34,8 +34,8 @@ from ragqa.indexing.build import open_splitter
 from ragqa.indexing.changes import DocumentChanges, DocumentKey, iter_document_batches, list_ids
 from ragqa.indexing.compact import compact_index
 from ragqa.indexing.file_table import FileScan, read_table, write_table
-from ragqa.indexing.reading import read_with_progress
-from ragqa.indexing.work_folder import link_files, open_work_folder, read_deleted, record_deleted
+from ragqa.indexing.read_progress import read_with_progress
+from ragqa.indexing.update_folder import link_files, open_update_folder, read_deleted, record_deleted
 from ragqa.progress import SILENT, Progress
 from ragqa.retrieval.bm25 import BM25
 from ragqa.retrieval.registry import TERMS_FOLDER, VECTORS_FOLDER, RetrieverKind, TermEngine
@@ -155,7 +155,7 @@ def change_index(
         Mismatch, ArtefactError, DamagedArtefact, MissingExtra: as for ``update_index``.
     """
     start = perf_counter()
-    with open_work_folder(index) as (target, manifest, work):
+    with open_update_folder(index) as (target, manifest, work):
         engine = manifest.config["engine"]
         if RetrieverKind(manifest.config["retriever"]).needs_terms and not TermEngine(engine).can_update:
             raise BadInput(f"{target} holds terms of {engine}, which cannot be updated: index again")

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from ragqa.corpus.documents import format_reference
+from ragqa.corpus.document_list import format_reference
 from ragqa.errors import MissingPackage
 from ragqa.integrations.loaded import find_hits, load_pipeline, load_reader, make_metadata, read_hits
 from ragqa.types import Alternative, Answer, Hit, Passage

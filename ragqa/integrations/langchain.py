@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from ragqa.corpus.documents import format_reference
+from ragqa.corpus.document_list import format_reference
 from ragqa.errors import MissingPackage
 from ragqa.integrations.loaded import find_hits, make_metadata
 

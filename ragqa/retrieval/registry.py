@@ -1,7 +1,8 @@
 """Names and implementations of all retrievers, fusions and BM25 engines.
 
 To add a retriever, write its file with a function ``open_ranker(index)``, and add one member to ``RetrieverKind`` and
-one entry to ``_RETRIEVERS``. This module names the implementations without importing them, so it loads fast.
+one entry to ``_RETRIEVERS``. A retriever with data of its own also needs steps in ``ragqa/indexing``
+(docs/architecture.md). This module names the implementations without importing them, so it loads fast.
 """
 
 from dataclasses import dataclass

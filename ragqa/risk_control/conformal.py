@@ -16,7 +16,9 @@ _ROUNDING = 1e-9
 """Tolerance for rounding errors in sums of losses, so that 0.1 of 10 questions is one question."""
 
 
-def choose_threshold(confidence_M: npt.ArrayLike, loss_M: npt.ArrayLike, questions: int, risk: float) -> float | None:
+def choose_index_threshold(
+    confidence_M: npt.ArrayLike, loss_M: npt.ArrayLike, questions: int, risk: float
+) -> float | None:
     """Return the lowest threshold for which the bound on the expected loss is at most ``risk``.
 
     The bound is N / (N + 1) · mean loss + 1 / (N + 1).

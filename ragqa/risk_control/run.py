@@ -15,14 +15,14 @@ from ragqa.corpus.store import PassageStore
 from ragqa.errors import BadInput
 from ragqa.evaluation.rows import has_name
 from ragqa.index_threshold import THRESHOLD_FILE, IndexThreshold
-from ragqa.indexing.work_folder import open_work_folder, replace_index_file
+from ragqa.indexing.update_folder import open_update_folder, replace_index_file
 from ragqa.metrics import exact_match, has_answer
 from ragqa.pipeline import Pipeline
 from ragqa.progress import SILENT, Progress
 from ragqa.question_files import read_questions
 from ragqa.retrieval.live import LiveRetriever
 from ragqa.retrieval.other_documents import search_other_documents
-from ragqa.risk_control.conformal import choose_threshold
+from ragqa.risk_control.conformal import choose_index_threshold
 from ragqa.risk_control.corpus_questions import make_corpus_questions
 from ragqa.risk_control.settings import MISSING, RiskSettings
 from ragqa.types import Answer, Hit, Question
@@ -118,14 +118,16 @@ def set_threshold(pipeline: Pipeline, settings: RiskSettings, *, progress: Progr
     index, retriever = pipeline.index_directory, pipeline.retriever
     if index is None or not isinstance(retriever, LiveRetriever):
         raise BadInput("a served index has no directory here: calibrate its directory on the machine of the server")
-    with open_work_folder(index) as (_, manifest, _):  # an index that cannot be written is an error before the work
+    with open_update_folder(index) as (_, manifest, _):  # an index that cannot be written is an error before the work
         encoder = manifest.parents.get("encoder")
     questions = _collect_questions(retriever.passages, index, settings, progress)
     missing = _choose_missing_share(questions, settings)
     scores = _ask_questions(pipeline, questions, missing, progress)
     loss_A = scores.weight_A * ~scores.right_A * (scores.confidence_A >= 0)
     has_answer_A = scores.confidence_A >= 0
-    threshold = choose_threshold(scores.confidence_A[has_answer_A], loss_A[has_answer_A], len(questions), settings.risk)
+    threshold = choose_index_threshold(
+        scores.confidence_A[has_answer_A], loss_A[has_answer_A], len(questions), settings.risk
+    )
     before = pipeline.threshold
     if threshold is not None:
         stored = IndexThreshold(

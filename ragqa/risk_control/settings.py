@@ -47,6 +47,6 @@ class RiskSettings:
     def needed_questions(self) -> int:
         """Smallest number of questions with which a threshold can have the risk.
 
-        For N questions, the bound of ``choose_threshold`` is at least 1 / (N + 1).
+        For N questions, the bound of ``choose_index_threshold`` is at least 1 / (N + 1).
         """
         return max(1, math.ceil(1 / self.risk - 1 - _ROUNDING))

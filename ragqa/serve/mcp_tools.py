@@ -13,7 +13,7 @@ from mcp_types import INVALID_PARAMS, CallToolResult, TextContent, ToolAnnotatio
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from ragqa import __version__
-from ragqa.corpus.documents import DocumentList, IndexedDocument, format_reference
+from ragqa.corpus.document_list import DocumentList, IndexedDocument, format_reference
 from ragqa.corpus.quote_check import QuoteCheck, check_quote
 from ragqa.errors import BadInput, RagqaError
 from ragqa.matching.quotes import MAX_QUOTE

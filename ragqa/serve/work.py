@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from ragqa.corpus.documents import DocumentList
+from ragqa.corpus.document_list import DocumentList
 from ragqa.corpus.store import PassageStore
 from ragqa.indexing.update import UpdateReport
 from ragqa.pipeline import Pipeline, RetrievedQuestion

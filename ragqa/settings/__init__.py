@@ -1,1 +1,4 @@
-"""Frozen dataclasses of settings, and the command lines and JSON files that fill them."""
+"""Frozen dataclasses of settings, with their command lines and JSON files.
+
+Jobs, recipes and suites use them; the command ``ragqa`` does not.
+"""

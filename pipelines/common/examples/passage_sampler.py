@@ -16,8 +16,8 @@ from pipelines.common.examples.data_sets import TrainingSet
 from pipelines.common.examples.near_misses import NearMissMaker
 from pipelines.common.examples.retrieval_examples import list_titled_gold_passages, to_rows
 from ragqa import artefacts
-from ragqa.corpus.block_limits import Splitter
-from ragqa.corpus.blocks import make_splitter, make_word_splitter
+from ragqa.corpus.splitter_limits import Splitter
+from ragqa.corpus.splitters import make_splitter, make_word_splitter
 from ragqa.corpus.store import PassageStore
 from ragqa.matching.patterns import name_slow_question
 from ragqa.metrics import has_answer

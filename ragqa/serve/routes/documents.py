@@ -12,7 +12,7 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi import Path as PathParameter
 from fastapi.responses import StreamingResponse
 
-from ragqa.corpus.documents import IndexedDocument
+from ragqa.corpus.document_list import IndexedDocument
 from ragqa.indexing.update import UpdateReport
 from ragqa.indexing.uploads import UploadFolder, check_file_name
 from ragqa.serve.request_limits import RefusedRequest

@@ -10,7 +10,7 @@ from conftest import run
 
 from pipelines.calibrate.conditions import ANSWERABLE, MISSED, OWN_PARAGRAPH, UNANSWERABLE
 from pipelines.calibrate.fit import CalibrationRow, choose_decline_threshold
-from pipelines.calibrate.threshold import choose_threshold
+from pipelines.calibrate.threshold import choose_reader_threshold
 from pipelines.common.recipe_calibration import CrossFit, install_calibration
 from ragqa.reading.calibration import Calibration, Evidence
 from tests.helpers import towns
@@ -20,10 +20,10 @@ NQ = Path("nq.jsonl")
 
 def test_the_threshold_declines_a_twentieth_of_the_right_answers() -> None:
     confidences = np.arange(1, 101) / 100 + 0.004
-    assert choose_threshold(confidences, np.ones(100)) == 0.06  # five of 100 lie below: 0.014 … 0.054
+    assert choose_reader_threshold(confidences, np.ones(100)) == 0.06  # five of 100 lie below: 0.014 … 0.054
     # Two of fifty right answers lie below 0.52: 0.504 and 0.514.
-    assert choose_threshold(confidences, (confidences > 0.5).astype(float)) == 0.52
-    assert choose_threshold(confidences, np.zeros(100)) == 0.0
+    assert choose_reader_threshold(confidences, (confidences > 0.5).astype(float)) == 0.52
+    assert choose_reader_threshold(confidences, np.zeros(100)) == 0.0
 
 
 def test_the_threshold_counts_ordinary_questions_over_indexes() -> None:

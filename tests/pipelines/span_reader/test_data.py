@@ -24,7 +24,7 @@ from pipelines.span_reader.config import ReaderConfig
 from pipelines.span_reader.data import POOL_BATCHES, apportion
 from pipelines.span_reader.gold_passages import write_gold_passages
 from ragqa.artefacts.paths import get_weights_dir
-from ragqa.corpus.blocks import make_word_splitter
+from ragqa.corpus.splitters import make_word_splitter
 from ragqa.indexing.build import IndexConfig, build_index
 from ragqa.retrieval.live import open_retriever
 from ragqa.runtime.tokens import TextTokenizer

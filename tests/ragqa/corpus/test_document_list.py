@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ragqa.corpus.documents import DocumentList, IndexedDocument
+from ragqa.corpus.document_list import DocumentList, IndexedDocument
 from ragqa.corpus.store import DELETED, PassageStore, PassageWriter
 from ragqa.types import Passage
 

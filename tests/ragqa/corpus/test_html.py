@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from ragqa.corpus.blocks import make_splitter
 from ragqa.corpus.passages import make_passages, split_document
+from ragqa.corpus.splitters import make_splitter
 from ragqa.types import Passage
 from tests.helpers.documents import read_one
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from ragqa.corpus.documents import DocumentList, format_reference
+from ragqa.corpus.document_list import DocumentList, format_reference
 from ragqa.corpus.quote_check import check_quote, join_passages
 from ragqa.errors import BadInput
 from ragqa.indexing.build import IndexConfig, build_index

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from ragqa.corpus.blocks import make_splitter
 from ragqa.corpus.formats.tables import delimited
 from ragqa.corpus.passages import make_passages, split_document
 from ragqa.corpus.sources import Document, read_documents
+from ragqa.corpus.splitters import make_splitter
 from ragqa.errors import BadLine
 from ragqa.types import Passage
 from tests.helpers.documents import read, read_one, write

@@ -10,7 +10,7 @@ import pytest
 from conftest import DOCUMENTS
 
 from ragqa import artefacts
-from ragqa.corpus.blocks import make_word_splitter as word_blocks
+from ragqa.corpus.splitters import make_word_splitter as word_blocks
 from ragqa.corpus.store import PassageStore
 from ragqa.errors import Mismatch
 from ragqa.indexing.build import build_index

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ragqa.artefacts.paths import get_weights_dir
-from ragqa.corpus.blocks import make_word_splitter
+from ragqa.corpus.splitters import make_word_splitter
 from ragqa.reading.calibration import UNCALIBRATED
 from ragqa.reading.span import MAX_WINDOWS, MIN_PASSAGE_WINDOWS, ExtractiveReader
 from ragqa.runtime.scorer import SPREAD, SpanScores

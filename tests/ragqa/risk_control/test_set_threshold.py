@@ -16,7 +16,7 @@ from ragqa.evaluation import evaluate
 from ragqa.index_threshold import THRESHOLD_FILE, IndexThreshold
 from ragqa.indexing.build import IndexConfig, build_index
 from ragqa.indexing.update import update_index
-from ragqa.indexing.work_folder import replace_index_file
+from ragqa.indexing.update_folder import replace_index_file
 from ragqa.reading.calibration import Calibration
 from ragqa.risk_control.run import AskedQuestions, set_threshold
 from ragqa.risk_control.settings import RiskSettings

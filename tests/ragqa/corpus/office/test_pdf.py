@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from ragqa.corpus.blocks import make_splitter
 from ragqa.corpus.formats.base import Document
 from ragqa.corpus.passages import make_passages, split_document
+from ragqa.corpus.splitters import make_splitter
 from ragqa.types import Passage
 from tests.helpers.documents import read, read_one, write
 from tests.helpers.pdf import Text, make_pdf

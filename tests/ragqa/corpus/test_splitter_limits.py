@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ragqa.artefacts.paths import get_demo_dir, get_weights_dir
-from ragqa.corpus.block_limits import MAX_CHARACTERS, MAX_WORDPIECES, cut_block, limit_blocks
-from ragqa.corpus.blocks import make_splitter
+from ragqa.corpus.splitter_limits import MAX_CHARACTERS, MAX_WORDPIECES, cut_block, limit_blocks
+from ragqa.corpus.splitters import make_splitter
 from ragqa.question_files import read_squad
 from ragqa.runtime.tokens import TextTokenizer
 
@@ -116,7 +116,7 @@ def test_passages_of_ordinary_texts_stay_as_they_were(
 ) -> None:
     """Compared with splitters without limits."""
     limited = make_splitter(kind, None, tokenizer)
-    monkeypatch.setattr("ragqa.corpus.blocks.limit_blocks", lambda split, *arguments: split)
+    monkeypatch.setattr("ragqa.corpus.splitters.limit_blocks", lambda split, *arguments: split)
     unlimited = make_splitter(kind, None, tokenizer)
     texts = list(iter_texts(shared_data))
     assert len(texts) > 500

@@ -22,7 +22,7 @@ from ragqa.artefacts.orphans import (
 
 
 @contextmanager
-def open_work_folder(index: str | Path) -> Iterator[tuple[Path, Manifest, Path]]:
+def open_update_folder(index: str | Path) -> Iterator[tuple[Path, Manifest, Path]]:
     """Yield the path of an index, its checked manifest, and the work directory of an update.
 
     No other process can change the index during the block. The work directory is deleted after the block, but stays
@@ -66,9 +66,9 @@ def replace_index_file(index: str | Path, name: str, text: str) -> None:
         text: new content of the file.
 
     Raises:
-        BadInput, ArtefactError, DamagedArtefact, Mismatch: as for ``open_work_folder``.
+        BadInput, ArtefactError, DamagedArtefact, Mismatch: as for ``open_update_folder``.
     """
-    with open_work_folder(index) as (target, manifest, work):
+    with open_update_folder(index) as (target, manifest, work):
         folder = link_files(target, work)
         # Renamed into place, because the old version shares an existing file by a hard link.
         artefacts.write_text_whole(folder / name, text)

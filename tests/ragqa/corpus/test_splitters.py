@@ -12,14 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ragqa.artefacts.paths import get_weights_dir
-from ragqa.corpus.blocks import (
+from ragqa.corpus.sources import read_documents
+from ragqa.corpus.splitters import (
     Splitter,
     make_sentence_splitter,
     make_splitter,
     make_word_splitter,
     make_wordpiece_splitter,
 )
-from ragqa.corpus.sources import read_documents
 from ragqa.errors import BadInput
 from ragqa.matching.sentences import find_sentences
 from ragqa.runtime.tokens import Pieces, TextTokenizer

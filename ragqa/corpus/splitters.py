@@ -7,7 +7,7 @@ from functools import partial
 from itertools import chain, pairwise
 from typing import TYPE_CHECKING
 
-from ragqa.corpus.block_limits import Splitter, cut_block, limit_blocks
+from ragqa.corpus.splitter_limits import Splitter, cut_block, limit_blocks
 from ragqa.errors import BadInput
 from ragqa.matching.sentences import find_sentences
 
