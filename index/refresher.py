@@ -58,7 +58,7 @@ class Swap:
     """Seconds to embed the passages."""
     building: float
     """Seconds to build the index from the vectors."""
-    stood: float
+    paused: float
     """Seconds that training has paused since the last swap, for snapshots, waiting and this swap."""
     slowdown: float | None
     """Median step time during a refresh, divided by the median without a refresh; None if unknown."""
@@ -73,7 +73,7 @@ class Swap:
         return (
             f"step {self.step}: index of step {self.version} ({self.staleness} steps stale, {before}); "
             f"embedded in {self.embedding:.1f} s, built in {self.building:.1f} s; "
-            f"training paused for {self.stood:.2f} s{slower}"
+            f"training paused for {self.paused:.2f} s{slower}"
         )
 
 

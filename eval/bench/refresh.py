@@ -113,9 +113,9 @@ def summarize_swaps(rows: list[dict[str, Any]]) -> dict[str, Any]:
         Figures by name. Times are in seconds, and ``staleness_at_swap`` is in steps. ``stood_still_s`` is the total of
         all swaps. ``embedding_s``, ``building_s``, ``staleness_at_swap`` and ``stood_still_s_a_swap`` are medians.
     """
-    first, *swaps = [row for row in rows if "swap_stood" in row]
+    first, *swaps = [row for row in rows if "swap_paused" in row]
     steps = [row for row in rows if "nll" in row]
-    pauses = [row["swap_stood"] for row in swaps]
+    pauses = [row["swap_paused"] for row in swaps]
     slowdowns = [row["swap_slowdown"] for row in swaps if row["swap_slowdown"] is not None] or [0.0]
     seconds = sum(row["seconds"] for row in steps) + sum(pauses)
     return {

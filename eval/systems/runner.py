@@ -78,8 +78,12 @@ class TowersConfig:
 def make_towers(config: TowersConfig) -> Path:
     """Write an untrained dual encoder; return its directory.
 
+    Args:
+        config: settings of the dual encoder.
+
     Raises:
-        ArtefactError, OSError: there is no encoder.
+        ArtefactError, Mismatch: as for ``DualEncoder.from_encoder``.
+        OSError: without ``config.width``, the encoder's ``config.json`` cannot be read.
         BadInput: ``config.out`` cannot be written.
     """
     import torch

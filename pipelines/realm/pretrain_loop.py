@@ -182,7 +182,7 @@ def propose(mips: Mips, queries_BD: np.ndarray, is_trivial: Callable[[int, int],
 
 
 def make_triviality_test(texts: Sequence[MaskedText], passages: TokenizedPassages) -> Callable[[int, int], bool]:
-    """Return the function ``is_trivial`` of ``propose``.
+    """Return a test if a passage gives a text away, the ``is_trivial`` of ``propose``.
 
     A passage is trivial if the text comes from it. It is also trivial if the text has more than ``_SHORT`` wordpieces
     and the passage contains all of them but the first.

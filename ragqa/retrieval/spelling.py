@@ -40,7 +40,7 @@ class TermIndex(Protocol):
         """
 
     def rank_similar(self, word: str, question: str, k: int) -> Ranking:
-        """Return at most ``k`` rows with a similar term; arguments: as for ``BM25.rank_similar``."""
+        """Return at most ``k`` rows with a term similar to a word, as ``BM25.rank_similar`` does."""
 
 
 def correct_spelling(question: str, terms: TermIndex, passages: PassageStore) -> str:

@@ -91,10 +91,10 @@ class Limits:
 
 @dataclass
 class LogEntry:
-    """Facts about a request for its line in the access log."""
+    """Facts about a request, for its line in the access log and for the route ``/healthz``."""
 
     has_token: bool = False
-    """True if the request has the token, or needs none."""
+    """True if the request has the token, or if the server has none."""
     questions: list[str] = field(default_factory=list)
 
 

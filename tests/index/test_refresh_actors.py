@@ -236,4 +236,4 @@ def test_training_stands_still_for_less_than_two_percent_of_the_time(ray, tmp_pa
     swaps = refresher.log[1:]
     refresher.close()
     assert len(swaps) == 3 and all(swap.staleness > 0 and swap.slowdown is not None for swap in swaps)
-    assert sum(swap.stood for swap in swaps) < 0.02 * seconds, (swaps, seconds)
+    assert sum(swap.paused for swap in swaps) < 0.02 * seconds, (swaps, seconds)

@@ -151,7 +151,7 @@ def test_the_log_of_a_swap_agrees_with_hand_computation(training: Run, tower, ca
         "staleness": 0,
         "embedding": 4,
         "building": 1,
-        "stood": 0.0,
+        "paused": 0.0,
         "slowdown": None,
     }
     assert second.as_dict() == {
@@ -161,7 +161,7 @@ def test_the_log_of_a_swap_agrees_with_hand_computation(training: Run, tower, ca
         "staleness": 5,
         "embedding": 6,
         "building": 0.5,
-        "stood": 2.0,
+        "paused": 2.0,
         "slowdown": 1.5,
     }
     assert caplog.messages[-1] == (
@@ -191,7 +191,7 @@ def test_training_waits_when_the_index_is_too_old(
 
     training.builder.on_wait = finish_after_7_seconds
     training.poll(11)
-    assert training.refresher.version == 5 and training.refresher.log[-1].stood == 7.0
+    assert training.refresher.version == 5 and training.refresher.log[-1].paused == 7.0
     assert caplog.messages == [
         "step 11: the index is 11 steps old, more than 10: training waits for version 5",
     ]

@@ -58,8 +58,8 @@ def choose_encoding(data: bytes) -> str:
     """Return the encoding of a text without a byte order mark.
 
     For bytes in ASCII, the result is the declared seven-bit encoding, such as ISO-2022-JP, or else UTF-8. For other
-    bytes, it is UTF-8 if at most half of the characters outside ASCII are invalid; else the declared encoding if it can
-    decode the bytes; else a guess.
+    bytes, it is UTF-8 if at most half of the characters outside ASCII are invalid; else the declared encoding if it has
+    eight bits and can decode the bytes; else a guess. Windows-1252 stands for a declared ISO-8859-1 or ASCII.
     """
     if data.isascii():
         return _find_declared(data, seven_bits=True) or "utf-8"

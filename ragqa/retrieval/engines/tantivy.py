@@ -108,7 +108,7 @@ class Tantivy:
         return all(self._searcher.doc_freq("text", term) for term in self._analyzer.analyze(word))
 
     def rank_similar(self, word: str, question: str, k: int) -> Ranking:
-        """Return at most ``k`` rows with a similar term; arguments: as for ``BM25.rank_similar``."""
+        """Return at most ``k`` rows with a term similar to a word, as ``BM25.rank_similar`` does."""
         tantivy = _import_tantivy()
         # The index contains stems, and a misspelt ending is not removed: "discoverd" is far from "discov".
         stems = {term for cut in range(4) for term in self._analyzer.analyze(word[: len(word) - cut])}

@@ -5,8 +5,8 @@ from typing import Any
 from eval.bench.refresh import summarize_swaps
 
 
-def make_swap_row(step: int, stood: float, slowdown: float | None = None) -> dict[str, Any]:
-    figures = {"stood": stood, "slowdown": slowdown, "embedding": 2.0, "building": 0.5, "staleness": 7}
+def make_swap_row(step: int, paused: float, slowdown: float | None = None) -> dict[str, Any]:
+    figures = {"paused": paused, "slowdown": slowdown, "embedding": 2.0, "building": 0.5, "staleness": 7}
     return {"step": step, **{f"swap_{name}": value for name, value in figures.items()}}
 
 

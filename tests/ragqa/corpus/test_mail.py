@@ -73,6 +73,13 @@ def test_attachments_are_read_like_files(tmp_path: Path) -> None:
     assert report.left_out_paths == {"image": [f"{path}/a.png"]}
 
 
+def test_all_blocks_of_a_delivery_report_are_read(tmp_path: Path) -> None:
+    lines = ["Subject: Undelivered", "Content-Type: multipart/report; boundary=x", "", "--x", "", "It failed.", "--x"]
+    lines += ["Content-Type: message/delivery-status", "", "Reporting-MTA: dns; mill.example", "", "Action: failed", ""]
+    path = write(tmp_path / "a.eml", "\n".join([*lines, "--x--", ""]).encode())
+    assert read(path)[0][1].text.split() == ["Reporting-MTA:", "dns;", "mill.example", "Action:", "failed"]
+
+
 @pytest.mark.parametrize("name", ["a.mbox", "Inbox"])
 def test_each_mail_of_a_mailbox_is_a_document(tmp_path: Path, name: str) -> None:
     mails = [make_mail(f"Text {n}.\n\n>From the mill.", f"Mail {n}").as_bytes() for n in range(3)]

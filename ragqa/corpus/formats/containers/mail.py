@@ -144,13 +144,13 @@ def _make_document(mail: Message, bodies: list[Message], file: InputFile, identi
 
 
 def _get_bytes(part: Message) -> bytes:
-    """Return the content of a part; for a forwarded mail, its source; empty if damaged."""
+    """Return the content of a part; for a mail or a report, its source; empty if damaged."""
     payload: Any = part.get_payload(decode=True)
     if isinstance(payload, bytes):
         return payload
     inner: Any = part.get_payload()
     try:
-        return inner[0].as_bytes() if isinstance(inner, list) and inner else b""
+        return b"".join(block.as_bytes() for block in inner) if isinstance(inner, list) else b""
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError):  # damaged mails raise all of these
         return b""
 
