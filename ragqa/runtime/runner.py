@@ -2,7 +2,6 @@
 
 import math
 import operator
-import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ragqa import artefacts
+from ragqa.artefacts.machine import count_cores
 from ragqa.errors import ArtefactError, BadInput, DamagedArtefact, Mismatch, MissingExtra, summarize_error
 from ragqa.runtime.tokens import TokenInput
 
@@ -61,8 +61,7 @@ class OnnxRunner:
             self._session = create_session(path / file, options)
         except Exception as error:  # ONNX Runtime has many types of errors, which have no common base
             raise DamagedArtefact(f"{path / file} cannot be loaded: {summarize_error(error)[:200]}") from error
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        self._pool = ThreadPoolExecutor(threads or cores, thread_name_prefix="onnx")
+        self._pool = ThreadPoolExecutor(threads or count_cores(), thread_name_prefix="onnx")
 
     def run(self, inputs: Sequence[TokenInput], on_done: Callable[[int], None] | None = None) -> list[Outputs]:
         """Return the outputs of each sequence, in order.

@@ -1,13 +1,13 @@
 """Served indexes, and work on them in turns and batches."""
 
 import asyncio
-import os
 from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from ragqa.artefacts.machine import count_cores
 from ragqa.corpus.document_list import DocumentList
 from ragqa.corpus.store import PassageStore
 from ragqa.indexing.update import UpdateReport
@@ -94,8 +94,7 @@ class Work:
         # A thread of its own, since asyncio's threads could all be busy with documents.
         self._computing = ThreadPoolExecutor(1, "ragqa-work")
         self._writing = ThreadPoolExecutor(STREAMS, "ragqa-stream")
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        most = PASSAGES_PER_CORE * max(2, cores)
+        most = PASSAGES_PER_CORE * max(2, count_cores())
         self._retrieving = Batcher("retrieve", self._retrieve, self.turns, self._computing, most)
         self._reading = Batcher("read", self._read, self.turns, self._computing, most)
         self._streams, self._change_lock, self._changes = asyncio.Semaphore(STREAMS), asyncio.Lock(), 0

@@ -1,13 +1,13 @@
 """Language model in a GGUF file, run in this process by ``llama-cpp-python``."""
 
 import hashlib
-import os
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Lock
 from typing import Any
 
+from ragqa.artefacts.machine import count_cores
 from ragqa.errors import ArtefactError, DamagedArtefact, MissingExtra, RemoteError
 from ragqa.reading.chat.language_model import COMPLETE, ContextOverflow
 
@@ -117,7 +117,7 @@ class LocalModel:
         if self._llama is None:
             import llama_cpp
 
-            threads = max(1, len(os.sched_getaffinity(0)) // 2)  # physical cores, if each runs two threads
+            threads = max(1, count_cores() // 2)  # physical cores, if each runs two threads
             layers = -1 if self._device.startswith("cuda") else 0
             try:
                 self._llama = llama_cpp.Llama(
