@@ -252,7 +252,7 @@ class Answer:
     sources: tuple[Source, ...] = ()
     """Passages that support the answer; the nearest passages if the question is declined."""
     alternatives: tuple[Alternative, ...] = ()
-    """Other answers, best first; if the question is declined, the first one is the best guess."""
+    """Other answers, best first; if the question is declined, the first one, if any, is the best guess."""
     missing: tuple[str, ...] = ()
     """Names of the shards of a served index that did not respond; they can hold a better answer."""
     supported: bool | None = True

@@ -66,9 +66,10 @@ def watch_folders(
 def _iter_changes(roots: Sequence[Path], stop: Event) -> Any:
     """Yield True after changes of files, and False after each second without a change.
 
-    The iteration ends when ``stop`` is set. If no folder exists, it ends after a single False and a second.
+    The iteration ends when ``stop`` is set, or after a root is deleted. If no folder exists, it ends after a
+    single False and a second.
     """
-    from watchfiles import watch
+    from watchfiles import Change, watch
 
     existing = [root for root in roots if root.exists()]
     if not existing:
@@ -83,7 +84,11 @@ def _iter_changes(roots: Sequence[Path], stop: Event) -> Any:
 
     changes = watch(*existing, watch_filter=is_relevant, stop_event=stop, rust_timeout=_CHECK_MS, yield_on_timeout=True)
     try:
-        yield from map(bool, changes)
+        for found in changes:
+            yield bool(found)
+            # The watch stays with the deleted folder, even if a new one with the same inode is in its place.
+            if any((Change.deleted, str(root)) in found for root in existing):
+                return
     except FileNotFoundError:  # a folder was deleted just now; the next watch begins without it
         stop.wait(_CHECK_MS / 1000)
     except (RuntimeError, OSError) as error:  # RuntimeError: the Rust library cannot go on
@@ -91,7 +96,7 @@ def _iter_changes(roots: Sequence[Path], stop: Event) -> Any:
 
 
 def _identify(folder: Path) -> tuple[int, int] | None:
-    """Return a folder's device and inode, which change if it is made again; None if missing."""
+    """Return the device and inode of a folder; None if it is missing."""
     try:
         stat = folder.stat()
     except OSError:

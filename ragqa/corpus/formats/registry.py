@@ -184,7 +184,7 @@ def _is_binary(head: bytes) -> bool:
 
 
 def _is_unprintable(head: bytes) -> bool:
-    """Return True for zeros or many controls without a byte order mark of UTF-16 or UTF-32."""
+    """Return True for zero bytes or many control characters without a byte order mark."""
     controls = len(head) - len(head.translate(None, _CONTROLS))
     return _is_binary(head) or (controls > _MAX_CONTROLS * len(head) and detect_encoding(head)[0] == "utf-8")
 

@@ -90,6 +90,16 @@ def test_a_folder_that_is_deleted_and_made_again(notes: Path, watch: Watch) -> N
     wait_for(lambda: bool(search(retriever, "blue")))
 
 
+def test_a_folder_that_is_replaced_at_once(notes: Path, watch: Watch) -> None:
+    """On ext4, the new folder has the inode of the old one."""
+    retriever = open_retriever(notes.with_name("notes.index"))
+    for word in ("grey", "blue"):
+        shutil.rmtree(notes)
+        notes.mkdir()
+        (notes / "sea.txt").write_text(f"rain fell on the {word} sea")
+        wait_for(lambda word=word: bool(search(retriever, word)))  # type: ignore[misc]
+
+
 def test_temporary_files_of_editors_are_ignored(notes: Path, watch: Watch) -> None:
     retriever = open_retriever(notes.with_name("notes.index"))
     for name in (".hidden.txt", "cat.txt~", "dog.txt.swp"):
