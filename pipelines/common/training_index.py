@@ -264,7 +264,7 @@ class RefreshedIndex(TrainingIndex):
         stays in use until it is too old.
 
         Raises:
-            RefreshFailed, ArtefactError: the first index could not be built.
+            RefreshFailed, ArtefactError: the first index could not be built, or another process cannot open a new one.
             StaleIndex: the index is too old, and no newer index is being built.
             BadInput: the directory of the index has other weights of this step, or weights of a later step.
         """
@@ -273,7 +273,7 @@ class RefreshedIndex(TrainingIndex):
             self._request(learned)
             self._poll(learned)
         except (RefreshFailed, ArtefactError) as error:  # raised once; the old index serves until it is too old
-            if self.version is None:
+            if self.version is None or self._refresher is None:  # other processes only open what the first has made
                 raise
             self._run.alarm(self._run.step, [str(error)])
             self._poll(learned)
