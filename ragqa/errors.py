@@ -14,6 +14,10 @@ class BadInput(RagqaError):
     """Question, document, option or file that ragqa cannot use."""
 
 
+class Locked(BadInput):
+    """Artefact that another process is changing."""
+
+
 class BadLine(BadInput):
     """Malformed record of a file; the message names the file and the line."""
 

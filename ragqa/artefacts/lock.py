@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from ragqa.errors import BadInput
+from ragqa.errors import BadInput, Locked
 
 
 @contextmanager
@@ -20,10 +20,11 @@ def hold_lock(file: Path, *, wait: bool) -> Iterator[None]:
 
     Args:
         file: lock file, in a directory that exists; it is created if it is missing.
-        wait: True to wait until the lock is free; False to raise BadInput if it is held.
+        wait: True to wait until the lock is free; False to raise Locked if it is held.
 
     Raises:
-        BadInput: another process holds the lock and ``wait`` is False, or ``file`` is not a regular file.
+        Locked: another process holds the lock, and ``wait`` is False.
+        BadInput: ``file`` is not a regular file.
         OSError: ``file`` cannot be created or opened.
     """
     while True:
@@ -32,7 +33,7 @@ def hold_lock(file: Path, *, wait: bool) -> Iterator[None]:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
             except BlockingIOError as error:
-                raise BadInput(f"another process is at work and holds {file}: wait for it") from error
+                raise Locked(f"another process is at work and holds {file}: wait for it") from error
             # The previous holder may have deleted the file between open and flock. A lock on a deleted file guards
             # nothing, so try again.
             if not _is_same_file(descriptor, file):

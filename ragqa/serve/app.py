@@ -16,7 +16,7 @@ from starlette.responses import Response
 from starlette.routing import Match, Route
 
 from ragqa import __version__
-from ragqa.errors import BadInput, RagqaError
+from ragqa.errors import BadInput, Locked, RagqaError
 from ragqa.pipeline import Pipeline
 from ragqa.serve.errors import BUG, NO_JSON, UNAVAILABLE, describe_bad_value, make_error
 from ragqa.serve.gate import Access, App, Gate, Limits
@@ -149,7 +149,11 @@ def _list_methods(request: Request) -> str:
 
 async def _handle_refusal(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, RefusedRequest)
-    return _reply(error.status, str(error), {"Retry-After": "1"} if error.status in (409, 503) else None)
+    return _reply(error.status, str(error), {"Retry-After": "1"} if error.status == 503 else None)
+
+
+async def _handle_lock(request: Request, error: Exception) -> JSONResponse:
+    return _reply(409, "another process is changing the index: try again later", {"Retry-After": "1"})
 
 
 async def _handle_bad_input(request: Request, error: Exception) -> JSONResponse:
@@ -174,6 +178,7 @@ _HANDLERS: dict[type[Exception], Callable[[Request, Exception], Any]] = {
     RequestValidationError: _handle_bad_form,
     HTTPException: _handle_http_error,
     RefusedRequest: _handle_refusal,
+    Locked: _handle_lock,
     BadInput: _handle_bad_input,
     RagqaError: _handle_failure,
     OSError: _handle_failure,

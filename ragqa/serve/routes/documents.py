@@ -140,7 +140,7 @@ _FILE = {"content": {"application/octet-stream": {"schema": {"type": "string", "
 
 @router.post(
     "/documents",
-    responses={200: {"model": ChangeReply}, **describe_errors(400, 401, 403, 404, 413, 503)},
+    responses={200: {"model": ChangeReply}, **describe_errors(400, 401, 403, 404, 409, 413, 503)},
     openapi_extra={"requestBody": _FILE},
 )
 async def add_document(

@@ -10,6 +10,7 @@ import pytest
 pytest.importorskip("fastapi", reason="the extra serve is not installed")
 
 from ragqa import Pipeline
+from ragqa.artefacts.lock import hold_lock
 from ragqa.indexing.update import update_index
 from ragqa.serve import schemas
 from tests.helpers.serving import WritingPipeline, open_client, read_events
@@ -179,6 +180,11 @@ def test_documents_are_added_and_deleted_if_that_is_allowed(folder: Path, tmp_pa
         assert reply.status_code == 400 and "a.pdf" in reply.json()["error"]["message"]
         assert client.post("/documents", params={"name": "../a.md"}, content=b"x").status_code == 400
         assert not list((tmp_path / "a.index.uploads").iterdir())
+        with hold_lock(tmp_path / ".a.index.lock", wait=False):
+            reply = client.post("/documents", params={"name": "b.md"}, content=b"# B")
+            assert (reply.status_code, reply.headers["retry-after"]) == (409, "1")
+            message = "another process is changing the index: try again later"
+            assert reply.json() == {"error": {"message": message, "type": "conflict_error"}}
 
 
 def test_documents_are_not_changed_without_permission(client: Any, folder: Path) -> None:
