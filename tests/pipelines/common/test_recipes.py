@@ -1,7 +1,6 @@
 """ORQA and REALM from an encoder to a pipeline that answers, over a world of forty passages."""
 
 import json
-import random
 import shutil
 import subprocess
 import sys
@@ -34,12 +33,6 @@ from ragqa.settings.command_line import parse_config
 from ragqa.settings.groups import replace_settings
 from ragqa.training.log import read_rows
 from tests.helpers import tiny
-
-
-@pytest.fixture(autouse=True)
-def without_check_of_tyro(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Under pytest, tyro checks a random tenth of its cached types; it takes a ``TextFromRecipe`` for an equal str."""
-    monkeypatch.setattr(random, "random", lambda: 0.5)
 
 
 @pytest.fixture(scope="module")
