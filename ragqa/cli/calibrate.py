@@ -49,7 +49,7 @@ def calibrate(
     report = set_threshold(pipeline, settings, progress=Bars())
     print_result(format_report(report, index, as_json=as_json))
     if report.threshold is None:
-        print_error(
-            f"no threshold has a risk of {risk}: the most confident answers are wrong too often; nothing was stored"
-        )
+        is_answered = report.curve[0].answered > 0
+        reason = "the most confident answers are wrong too often" if is_answered else "no question got an answer"
+        print_error(f"no threshold has a risk of {risk}: {reason}; nothing was stored")
         raise typer.Exit(DECLINED)

@@ -142,7 +142,8 @@ def make_record_questions(record: str) -> Iterator[ClozeQuestion]:
         return
     for field, value in fields[1:]:
         words = field.replace("_", " ").lower().split()
-        if len(words) <= _MAX_FIELD and words[-1] not in FUNCTION_WORDS and len(value.split()) <= _MAX_VALUE:
+        is_name = 0 < len(words) <= _MAX_FIELD and words[-1] not in FUNCTION_WORDS
+        if is_name and len(value.split()) <= _MAX_VALUE:
             yield ClozeQuestion(f"What is the {' '.join(words)} of {name}?", (value,))
 
 

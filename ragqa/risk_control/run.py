@@ -25,6 +25,7 @@ from ragqa.retrieval.other_documents import search_other_documents
 from ragqa.risk_control.conformal import choose_index_threshold
 from ragqa.risk_control.corpus_questions import make_corpus_questions
 from ragqa.risk_control.settings import MISSING, RiskSettings
+from ragqa.text import format_count
 from ragqa.types import Answer, Hit, Question
 
 _BATCH = 16
@@ -164,7 +165,7 @@ def _collect_questions(
         supply = f"{len(questions)} could be made from {index}"
         remedy = "give your own with --questions FILE" if len(questions) < settings.count else "raise --count"
     if len(questions) < needed:
-        reason = f"a risk of {settings.risk} needs {needed} questions or more, and {supply}"
+        reason = f"a risk of {settings.risk} needs {format_count(needed, 'questions')} or more, and {supply}"
         raise BadInput(f"{reason}: {remedy}, or raise --risk")
     return questions
 

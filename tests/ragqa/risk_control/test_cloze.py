@@ -84,6 +84,8 @@ def test_questions_of_records() -> None:
     made = {question.text: question.answers for question in make_record_questions(record)}
     assert made == {"What is the price in euros of door seal?": ("20",)}  # "paid by" is no name of a value
     assert not list(make_record_questions("The note: nothing; more text follows here without a name."))
+    (weight,) = make_record_questions("Part: lamp; _: 3; Weight: 20 g")  # a column whose name has no letters
+    assert weight.text == "What is the weight of lamp?"
     assert not list(make_record_questions("Date: 2024-04-06; Driver: Ada Holm"))  # a date names no record
 
 

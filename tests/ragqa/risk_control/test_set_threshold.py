@@ -248,6 +248,22 @@ def test_without_a_threshold_of_the_risk_nothing_is_stored(
     assert "stored in" not in out and not (built / THRESHOLD_FILE).exists()
 
 
+def test_questions_without_any_answer_are_the_reason_for_no_threshold(
+    built: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The reader cannot read the script of the only question."""
+    file = write_questions(tmp_path / "q.jsonl", [{"question": "Кто построил маяк?", "answers": ["Ada Holm"]}])
+    status, _, error = run("calibrate", str(built), "--questions", str(file), "--risk", "0.6", capsys=capsys)
+    assert status == 1 and "no threshold has a risk of 0.6: no question got an answer; nothing was stored" in error
+
+
+def test_documents_from_which_no_question_can_be_made(tmp_path: Path) -> None:
+    (tmp_path / "note.txt").write_text("hello")
+    build_index([tmp_path / "note.txt"], tmp_path / "index", IndexConfig(retriever="bm25"))
+    with pytest.raises(BadInput, match=r"a risk of 0\.6 needs 1 question or more, and 0 could be made from"):
+        set_threshold(Pipeline.load(tmp_path / "index"), RiskSettings(risk=0.6))
+
+
 def test_errors_of_writing_are_found_before_the_work(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (copy / "mine.txt").write_text("a file of the user")
     status, _, error = run("calibrate", str(copy), capsys=capsys)
