@@ -168,7 +168,9 @@ class ExtractiveReader:
         for question, question_hits, part in zip(questions, hits, windows, strict=True):
             read = [(window, score) for window in part if (score := next(scores)) is not None]
             parts = [window for window, _ in read], [score for _, score in read]
-            scored.append(ScoredPassages(question, question_hits, *parts))
+            # A cut passage gets its note even if the early layer leaves out its last window.
+            cut_windows = [window for window in part if window.is_cut]
+            scored.append(ScoredPassages(question, question_hits, *parts, cut_windows))
         return scored
 
     def _make_selection(self, counts: list[int]) -> list[Select]:
@@ -195,21 +197,21 @@ class ExtractiveReader:
         """
         return _merge_spans(scored, make_prior(self.prior, prior_weight)(scored.hits)) if scored.windows else []
 
-    def _make_note(self, question: str, windows: list[Window]) -> str | None:
+    def _make_note(self, question: str, cut_windows: list[Window]) -> str | None:
         room = count_question_room(self._scorer.max_tokens)
         notes = []
         # A wordpiece has at least one character, so a short question need not be tokenized.
         if len(question) > room and (count := len(self._scorer.tokenizer.tokenize(question).ids)) > room:
             notes.append(f"the question has {count:,} wordpieces; its first {room} were read")
-        if cut := [window for window in windows if window.is_cut]:
-            read = min(int(window.offsets[-1, 1]) for window in cut)
-            number = "one passage is" if len(cut) == 1 else f"{len(cut)} passages are"
+        if cut_windows:
+            read = min(int(window.offsets[-1, 1]) for window in cut_windows)
+            number = "one passage is" if len(cut_windows) == 1 else f"{len(cut_windows)} passages are"
             notes.append(f"{number} too long to be read to the end; the first {read:,} characters were read")
         return "; ".join(notes) or None
 
     def _make_answer(self, question: str, scored: ScoredPassages) -> Answer:
         hits, candidates = scored.hits, self.merge_spans(scored, self._calibration.prior)
-        note = self._make_note(question, scored.windows)
+        note = self._make_note(question, scored.cut_windows)
         is_readable = self.can_read(question)
         if not candidates or not is_readable:
             reason = "the passages have no words to mark" if hits else NO_PASSAGES

@@ -53,11 +53,16 @@ class ScoredPassages:
     """Windows that were read to the end, in the order of the hits."""
     scores: list[Scores]
     """Scores of each window."""
+    cut_windows: list[Window]
+    """Last windows of the passages that are too long to be read to the end, also those without scores."""
 
     def take(self, count: int) -> "ScoredPassages":
         """Return the scored passages of the first ``count`` hits."""
         windows = sum(window.passage < count for window in self.windows)
-        return ScoredPassages(self.question, self.hits[:count], self.windows[:windows], self.scores[:windows])
+        cut_windows = [window for window in self.cut_windows if window.passage < count]
+        return ScoredPassages(
+            self.question, self.hits[:count], self.windows[:windows], self.scores[:windows], cut_windows
+        )
 
     def read_on(self, margin: float) -> "ScoredPassages":
         """Return a copy with the windows that ``select_promising`` selects by ``margin`` (nats)."""

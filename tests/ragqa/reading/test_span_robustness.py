@@ -207,3 +207,13 @@ def test_a_passage_of_more_than_one_window_has_no_note() -> None:
     assert read_documents("When was it built?", "It was built in 1871. " * 300).note is None
     note = read_documents("When was it built? " * 40, "It was built in 1871. " * 20_000).note
     assert note is not None and "its first" in note and "; one passage is too long" in note
+
+
+def test_a_cut_passage_has_its_note_if_the_early_layer_leaves_out_its_end() -> None:
+    """Only the beginning is about the question, so the last window does not go through the later layers."""
+    text = "Skarvik was built in 1871 by Ada Holm. " + "The bread was good and the sheep ate grass. " * 5000
+    hits = [Hit(Passage(0, "0", "", text, "", 0, len(text)), 0.0)]
+    (scored,) = READER.score(["When was Skarvik built?"], [hits])
+    assert not any(window.is_cut for window in scored.windows)
+    (answer,) = READER.read(["When was Skarvik built?"], [hits])
+    assert answer.text == "1871" and answer.note and answer.note.startswith("one passage is too long to be read")
