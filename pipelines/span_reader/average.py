@@ -11,13 +11,16 @@ result on held-out questions.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from ragqa.errors import BadInput, Mismatch
 from ragqa.runtime.tokens import TextTokenizer
 from ragqa.settings.command_line import parse_config, report_errors
 from ragqa.settings.groups import POSITIONAL
 from ragqa.terminal import print_text
+
+if TYPE_CHECKING:
+    from ragqa.models.span_readers import EncoderReader
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,13 +37,13 @@ def average_readers(readers: Sequence[Path], out: Path) -> None:
     """Write a reader with the mean weights of readers and the configuration of the last one.
 
     Args:
-        readers: directories of torch readers with the same head, size and tokenizer; at least two.
+        readers: directories of torch readers with the same head, early layer, size and tokenizer; at least two.
         out: directory to write, completely or not at all; a reader in it is replaced.
 
     Raises:
         BadInput: fewer than two readers are given, or ``out`` is one of them, holds other files or cannot be written.
         ArtefactError: a directory is not a torch reader, or is damaged.
-        Mismatch: the readers differ in head, size or tokenizer.
+        Mismatch: the readers differ in head, early layer, size or tokenizer.
     """
     # Imported here, so that --help needs no torch.
     from pipelines.common.run import write_model
@@ -56,16 +59,21 @@ def average_readers(readers: Sequence[Path], out: Path) -> None:
     total = {name: value.double() for name, value in last.state_dict().items()}
     for path in readers[:-1]:
         other = load_reader(path)
-        weights = other.state_dict()
-        shapes = [{name: value.shape for name, value in state.items()} for state in (weights, total)]
-        if type(other) is not type(last) or shapes[0] != shapes[1]:
-            raise Mismatch(f"{path} has another head or size than {readers[-1]}: their weights cannot be averaged")
+        if _describe(other) != _describe(last):
+            differs = f"{path} has another head, early layer or size than {readers[-1]}"
+            raise Mismatch(f"{differs}: their weights cannot be averaged")
         if not TextTokenizer(path).tokenizes_like(tokenizer):
             raise Mismatch(f"{path} has other wordpieces than {readers[-1]}: their weights cannot be averaged")
-        for name, value in weights.items():
+        for name, value in other.state_dict().items():
             total[name] += value
     last.load_state_dict({name: value / len(readers) for name, value in total.items()})
     write_model(last, out, readers[-1] / "tokenizer.json")
+
+
+def _describe(reader: "EncoderReader") -> tuple[object, ...]:
+    """Return the class, the early layer and the shapes, which must be equal in all readers."""
+    shapes = {name: value.shape for name, value in reader.state_dict().items()}
+    return type(reader), reader.describe().get("early_layer"), shapes
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from transformers import AutoConfig, AutoModel
 
 from pipelines.span_reader.average import average_readers, main
 from ragqa.errors import ArtefactError, BadInput, Mismatch
@@ -52,13 +53,25 @@ def test_different_readers_are_not_averaged(readers: list[Path], small: Path, tm
         with pytest.raises(BadInput, match="holds something other than a reader"):
             average_readers(readers, other)
     MlpSpanReader.from_encoder(small, hidden=16, max_span=4).save(tmp_path / "mlp")
-    with pytest.raises(Mismatch, match="has another head or size"):
+    with pytest.raises(Mismatch, match="has another head, early layer or size"):
         average_readers([tmp_path / "mlp", *readers], tmp_path / "out")
     words = (readers[0] / "tokenizer.json").read_text()
     (readers[0] / "tokenizer.json").write_text(words.replace('"w1":', '"w1234567":'))
     with pytest.raises(Mismatch, match="has other wordpieces"):
         average_readers(readers, tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+def test_readers_with_different_early_layers_are_not_averaged(small: Path, tmp_path: Path) -> None:
+    """Their weights have the same shapes."""
+    config = AutoConfig.from_pretrained(small, num_hidden_layers=3)
+    for layer in (1, 2):
+        encoder = AutoModel.from_config(config, add_pooling_layer=False)
+        SpanReader(encoder, early_layer=layer).save(tmp_path / str(layer))
+        shutil.copyfile(small / "tokenizer.json", tmp_path / str(layer) / "tokenizer.json")
+    with pytest.raises(Mismatch, match="has another head, early layer or size"):
+        average_readers([tmp_path / "1", tmp_path / "2"], tmp_path / "out")
+    average_readers([tmp_path / "1", tmp_path / "1"], tmp_path / "out")
 
 
 def test_the_command_reports_an_error_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
