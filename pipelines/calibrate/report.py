@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from pipelines.calibrate.conditions import ANSWERABLE, MISSED, UNANSWERABLE
+from pipelines.calibrate.conditions import ANSWERABLE, MISSED, NEAR_MISS, UNANSWERABLE
 from pipelines.calibrate.threshold import MAX_DECLINED
 from pipelines.common.plot import check_plot
 from ragqa import artefacts
@@ -45,7 +45,7 @@ def summarise_answers(confidence_N: np.ndarray, right_N: np.ndarray, kind_N: np.
     ordinary = kind_N != UNANSWERABLE
     coverage, risk = compute_risk_coverage(confidence_N[ordinary], right_N[ordinary])
     em, half = float(right_N[ordinary].mean()), compute_accuracy_at_coverage(coverage, risk, COVERAGE)
-    kinds = (ANSWERABLE, MISSED, UNANSWERABLE)
+    kinds = (ANSWERABLE, MISSED, UNANSWERABLE, NEAR_MISS)
     groups = {"as_asked": ordinary, **{kind: kind_N == kind for kind in kinds}}
     groups = {name: mask for name, mask in groups.items() if mask.any()}
     has_both = (kind_N == UNANSWERABLE).any() and (kind_N == ANSWERABLE).any()

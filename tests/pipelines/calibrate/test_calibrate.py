@@ -12,6 +12,7 @@ from pipelines.calibrate.__main__ import main
 from pipelines.calibrate.conditions import (
     ANSWERABLE,
     MISSED,
+    NEAR_MISS,
     OWN_PARAGRAPH,
     UNANSWERABLE,
     CalibrationSet,
@@ -65,7 +66,7 @@ RIGHT = np.array([1, 1, 1, 0, 0, 0, 0, 0, 0, 0.0])
 def test_figures_of_a_calibration_by_hand() -> None:
     """Five answerable questions, of which the three surest are right, one missed and four unanswerable questions."""
     figures = summarise_answers(CONFIDENCES, RIGHT, KIND)
-    assert figures["answers"] == {ANSWERABLE: 5, MISSED: 1, UNANSWERABLE: 4}
+    assert figures["answers"] == {ANSWERABLE: 5, MISSED: 1, UNANSWERABLE: 4, NEAR_MISS: 0}
     # Of the six questions as asked, three are right. The surer half is right, which is the best possible.
     assert figures["em"] == 0.5 and figures["em_at_half_coverage"] == 1.0
     assert figures["times_em"] == 2.0 == figures["times_em_at_most"]
@@ -80,6 +81,14 @@ def test_figures_of_a_calibration_by_hand() -> None:
     assert (np.diff(curve, axis=0) >= 0).all()
     assert [0.65, 0.4, 0.0, 0.75] in curve.tolist()
     assert json.loads(json.dumps(figures)) == figures
+
+
+def test_near_misses_have_figures_of_their_own() -> None:
+    """A near miss counts as wrong among the questions as asked."""
+    kind = np.array([ANSWERABLE, NEAR_MISS, NEAR_MISS])
+    figures = summarise_answers(np.array([0.9, 0.2, 0.4]), np.array([1, 0, 0.0]), kind)
+    assert figures["answers"][NEAR_MISS] == 2 and figures["calibration_error"][NEAR_MISS] == pytest.approx(0.3)
+    assert figures["em"] == round(1 / 3, 4)
 
 
 def test_no_confidence_surpasses_the_limit() -> None:
