@@ -50,7 +50,7 @@ class ReaderEvaluationConfig:
     """Files of questions to leave out, such as test sets."""
     skip: int = 1700
     """Number of questions of each file to leave out, in the random order of ``seed``.
-    The default is the number of questions that selected (500) or calibrated (1,200) the shipped reader."""
+    By default, these are the questions that select (500) and calibrate (1,200) a reader with default settings."""
     count: int | None = None
     """Maximum number of questions of each file; default: all that are not left out."""
     seed: int = 0
