@@ -103,9 +103,7 @@ def run_calibration(config: CalibrateConfig, command: str) -> Calibration:
     sets = make_sets(config)
     scored = [score_questions(reader, questions, Bars()) for questions in sets]
     margin, margins = choose_early_margin(reader, sets, scored) if reader.has_early_layer else (None, {})
-    if margin is not None:
-        scored = [[passages.read_on(margin) for passages in of_set] for of_set in scored]
-    answers = [make_rows(reader, *of_set) for of_set in zip(sets, scored, strict=True)]
+    answers = [make_rows(reader, *of_set, margin) for of_set in zip(sets, scored, strict=True)]
     by_weight = {
         weight: [row for rows in answers for row in rows[number]] for number, weight in enumerate(PRIOR_WEIGHTS)
     }
@@ -222,7 +220,7 @@ def score_questions(
 
 
 def make_rows(
-    reader: ExtractiveReader, questions: CalibrationSet, scored: Sequence[ScoredPassages]
+    reader: ExtractiveReader, questions: CalibrationSet, scored: Sequence[ScoredPassages], margin: float | None = None
 ) -> list[list[CalibrationRow]]:
     """Return the rows of a reader's best answers, in one list per weight of ``PRIOR_WEIGHTS``.
 
@@ -233,13 +231,16 @@ def make_rows(
         reader: reader to calibrate.
         questions: set of questions.
         scored: scored passages of each question.
+        margin: early margin in nats (``Calibration.early_margin``), or None to use all windows.
     """
     rows: list[list[CalibrationRow]] = [[] for _ in PRIOR_WEIGHTS]
     for number, (question, whole) in enumerate(zip(questions.questions, scored, strict=True)):
         # Spans are scored once; the weight of retrieval and the number of hits only change how they are merged.
         for part in (whole, whole.take(SHALLOW_HITS)) if len(whole.hits) > SHALLOW_HITS else (whole,):
+            # The margin counts from the best of the hits that are read, so it applies after ``take``.
+            read = part if margin is None else part.read_on(margin)
             for weight, rows_of_weight in zip(PRIOR_WEIGHTS, rows, strict=True):
-                if answers := reader.merge_spans(part, weight):
+                if answers := reader.merge_spans(read, weight):
                     row = _make_row(questions, number, question, part.hits, answers)
                     rows_of_weight.append(row if part is whole else _mark_shallow(row))
     return rows

@@ -4,11 +4,14 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
-from pipelines.calibrate.conditions import OWN_PARAGRAPH, CalibrationSet
+import pytest
+
+from pipelines.calibrate.conditions import OWN_PARAGRAPH, CalibrationSet, judge_exactly
 from pipelines.calibrate.early_margin import choose_early_margin
+from pipelines.calibrate.fit import PRIOR_WEIGHTS, make_rows
 from ragqa.reading.span import ExtractiveReader
 from ragqa.reading.span_candidates import ScoredPassages
-from ragqa.types import Question
+from ragqa.types import Hit, Passage, Question
 
 
 class ScoredStandIn(SimpleNamespace):
@@ -61,3 +64,19 @@ def test_own_paragraphs_and_removed_documents_do_not_count() -> None:
     far = ScoredStandIn(windows=[5.0, 0.0], needed=0.0)
     for changes in ({"name": OWN_PARAGRAPH}, {"is_unanswerable": True}):
         assert choose([far], **changes) == (None, {})
+
+
+def test_an_answer_from_fewer_passages_has_the_margin_of_these_passages() -> None:
+    """The fourth passage is far ahead of the first three, of which the reader reads all if it gets no others."""
+    texts = ["Wheat is a grass.", "The bread was good.", "Sheep eat grass.", "Skarvik was built in 1871 by Ada Holm."]
+    hits = [Hit(Passage(n, str(n), "", text, "", 0, len(text)), 4.0 - n) for n, text in enumerate(texts)]
+    question = Question("When was Skarvik built?", ("1871",))
+    reader = ExtractiveReader.load()
+    asked = CalibrationSet(Path("f"), "an index", [question], lambda _: [hits], judge_exactly)
+    scored = reader.score([question.text], [hits], reads_all=True)
+    rows = make_rows(reader, asked, scored, 0.5)[PRIOR_WEIGHTS.index(reader._calibration.prior)]
+    ((expected, *_),) = reader.find_answers([question.text], [hits[:3]])
+    assert [row.is_shallow for row in rows] == [False, True]
+    assert rows[1].evidence.compute_features(reader.features) == pytest.approx(
+        expected.evidence.compute_features(reader.features), abs=1e-4
+    )
