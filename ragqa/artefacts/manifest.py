@@ -274,9 +274,9 @@ def _write_stamp(path: Path, states: str) -> None:
 
 def _read_file_states(path: Path, manifest: Manifest) -> str:
     check_entries(path)
-    states = {MANIFEST: _read_file_state(path / MANIFEST)}
+    states = {MANIFEST: _read_file_state(path / MANIFEST, manifest.kind)}
     for name, expected in manifest.files.items():
-        states[name] = _read_file_state(path / name)
+        states[name] = _read_file_state(path / name, manifest.kind)
         if states[name][0] != expected["size"]:
             sizes = f"{states[name][0]} bytes instead of {expected['size']}"
             raise DamagedArtefact(f"{path / name} is damaged: {sizes}; {_get_remedy(manifest.kind)}")
@@ -285,22 +285,22 @@ def _read_file_states(path: Path, manifest: Manifest) -> str:
 
 def _read_link_independent_states(path: Path, manifest: Manifest) -> dict[str, list[int]]:
     """Return each file's size, modification time and inode, which hard links do not change."""
-    states = {name: _read_file_state(path / name) for name in manifest.files}
+    states = {name: _read_file_state(path / name, manifest.kind) for name in manifest.files}
     return {name: [size, modified, inode] for name, (size, modified, _, inode) in states.items()}
 
 
-def _read_file_state(file: Path) -> list[int]:
+def _read_file_state(file: Path, kind: str) -> list[int]:
     """Return the size (bytes), modification and change time (nanoseconds) and inode of a file."""
     try:
         stat = file.stat()
     except FileNotFoundError as error:
-        raise DamagedArtefact(f"{file} is missing; build it again") from error
+        raise DamagedArtefact(f"{file} is missing; {_get_remedy(kind)}") from error
     except OSError as error:
         raise ArtefactError(f"{file} cannot be read: {error.strerror}") from error
     if not S_ISREG(stat.st_mode):
-        raise DamagedArtefact(f"{file} is not a file; build it again")
+        raise DamagedArtefact(f"{file} is not a file; {_get_remedy(kind)}")
     return [stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino]
 
 
 def _get_remedy(kind: str) -> str:
-    return "embed it again with --repair" if kind == "vectors" else "make it again"
+    return "embed it again with --repair" if kind == "vectors" else f"make the {kind} again"

@@ -55,7 +55,7 @@ def _render_body(answer: Answer) -> str:
     lines = ["", f"Asked as: {to_one_line(answer.asked)}"] if answer.asked else []
     likely = [other for other in answer.alternatives if other.confidence >= 0.005]
     if answer.text is None:
-        if likely:
+        if likely and likely[0] == answer.alternatives[0]:
             lines += ["", f"Best guess: {_format_guess(likely[0])}"]
         if answer.sources:
             lines += ["", "The nearest passages:"]

@@ -22,13 +22,16 @@ def format_report(report: RiskReport, index: Path, *, as_json: bool = False) -> 
     """
     if as_json:
         return to_json({"index": str(index), **asdict(report)})
-    points = sorted([*report.curve, *filter(None, [report.at_threshold])], key=lambda point: point.threshold)
+    stored = report.at_threshold
+    others = [
+        point for point in report.curve if stored is None or f"{point.threshold:.3f}" != f"{stored.threshold:.3f}"
+    ]
+    points = sorted([*others, *filter(None, [stored])], key=lambda point: point.threshold)
     rows = [_COLUMNS, *(_format_point(point) for point in points)]
     widths = [len(name) for name in _COLUMNS]
     table = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
-    if report.at_threshold:
-        chosen = points.index(report.at_threshold) + 1
-        table[chosen] += "  <- stored"
+    if stored:
+        table[points.index(stored) + 1] += "  <- stored"
     return "\n".join([*_format_head(report, index), "", *table])
 
 

@@ -67,6 +67,12 @@ def test_a_declined_question_shows_passages_around_its_words() -> None:
     assert "The comet was discovered in Brno." in shown
 
 
+def test_an_improbable_best_guess_is_not_replaced_by_a_runner_up() -> None:
+    guesses = Alternative("Brno", 0.003), Alternative("Prague", 0.006)
+    declined = Answer("Who?", None, 0.003, 0.34, (make_source("A comet."),), guesses, reason="too unsure")
+    assert "Best guess" not in render_answer(declined)
+
+
 def test_question_words_match_with_other_endings_only() -> None:
     text = "He discovered a cat, catalogues and the tour of 1910."
     found = [text[start:end] for start, end in find_question_words("Who discovers the cat tournament in 191?", text)]

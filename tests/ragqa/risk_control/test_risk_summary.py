@@ -18,6 +18,13 @@ def test_the_stored_threshold_is_marked_in_the_curve() -> None:
     assert stored.split() == ["0.250", "50", "%", "10", "%", "20", "%", "–", "<-", "stored"]
 
 
+def test_a_stored_threshold_that_looks_like_another_has_the_only_row() -> None:
+    report = replace(REPORT, threshold=0.0002, at_threshold=replace(POINT, threshold=0.0002))
+    table = format_report(report, Path("i")).splitlines()
+    assert [line.split()[0] for line in table if "%  " in line and line.strip()[0].isdigit()] == ["0.000"]
+    assert table[-1].endswith("<- stored")
+
+
 def test_few_questions_are_called_uncertain() -> None:
     words = "the threshold is uncertain"
     assert words in format_report(replace(REPORT, questions=FEW_QUESTIONS - 1), Path("i"))
