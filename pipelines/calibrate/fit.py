@@ -97,6 +97,9 @@ def run_calibration(config: CalibrateConfig, command: str) -> Calibration:
         ArtefactError, DamagedArtefact, Mismatch: the reader or an index is missing, damaged or of another format.
         MissingExtra: a package for the index or for the plot is not installed.
     """
+    if not (config.reader / artefacts.MANIFEST).is_file() and (config.reader / "model.safetensors").is_file():
+        words = f"make an export of it with ragqa export {config.reader} --out DIR"
+        raise BadInput(f"--reader {config.reader} has torch weights: {words}")
     identity = artefacts.read_manifest(config.reader, "reader").config["identity"]
     config.out.parent.mkdir(parents=True, exist_ok=True)
     reader = ExtractiveReader.load(config.reader)

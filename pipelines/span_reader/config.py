@@ -84,7 +84,7 @@ class ReaderConfig(TrainingConfig):
     max_span: int = MAX_ANSWER
     """Maximum length of an answer in wordpieces."""
     freeze_embeddings: bool = True
-    """Freeze the encoder's word embeddings, so that the exports of encoder and reader can share them."""
+    """The encoder's word embeddings are frozen by default, so that the exports of encoder and reader can share them."""
     dev: Path | None = None
     """File of held-out questions; training leaves them out, and evaluations answer a sample of them from the index."""
     exclude: tuple[Path, ...] = ()

@@ -36,6 +36,16 @@ def get_demo_dir() -> Path:
     return Path(__file__).parents[1] / "demo"
 
 
+def suggest_model_folder(path: Path) -> str:
+    """Return the end of an error message that names the model in a run's directory.
+
+    Args:
+        path: directory that is not a model; if it is not a run's directory either, the result is empty.
+    """
+    folder = path / "model"
+    return f": name the model of the run, {folder}" if (folder / "model.safetensors").is_file() else ""
+
+
 def make_absolute(path: str | Path) -> Path:
     """Return the absolute form, without ``..``, of a path relative to the working directory."""
     absolute = Path(path).absolute()

@@ -14,6 +14,7 @@ from torch.nn.functional import pad, relu
 from transformers import AutoConfig, AutoModel
 
 from ragqa import artefacts
+from ragqa.artefacts.paths import suggest_model_folder
 from ragqa.errors import ArtefactError, BadInput, DamagedArtefact
 from ragqa.models.pretrained import (
     get_encoder_options,
@@ -202,8 +203,8 @@ class SpanReader(EncoderReader):
         encoder = cast(Any, self.encoder)
         layers = getattr(getattr(encoder, "encoder", None), "layer", ())
         if layer >= len(layers) or not hasattr(encoder, "embeddings"):
-            words = f"the encoder has {len(layers)} layers" if layers else "the encoder is not built like BERT"
-            raise BadInput(f"--early-layer {layer}: {words}")
+            words = f"has {len(layers)} layers: give less" if layers else "is not built like BERT"
+            raise BadInput(f"--early-layer {layer}: the encoder {words}")
         if self.early_head is None or self.config.reader_early_layer != layer:
             self.early_head, self.config.reader_early_layer = self._make_head(1), layer
 
@@ -395,5 +396,5 @@ def load_reader(path: Path) -> EncoderReader:
     """
     head_name = read_head_name(path)
     if head_name is None:
-        raise ArtefactError(f"{path} is not a reader")
+        raise ArtefactError(f"{path} is not a reader{suggest_model_folder(path)}")
     return SPAN_READERS[head_name].load(path)

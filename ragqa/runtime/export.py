@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from ragqa import artefacts
+from ragqa.artefacts.paths import suggest_model_folder
 from ragqa.errors import ArtefactError, BadInput, Mismatch, MissingExtra, summarize_error
 from ragqa.runtime import encoder as encoders
 from ragqa.runtime.runner import create_session
@@ -144,7 +145,7 @@ def _load_model(source: str | Path) -> tuple[str, list[_Graph], Path, dict[str, 
     path = Path(source)
     weights = path / "model.safetensors"
     if path.is_dir() and not weights.is_file():
-        raise ArtefactError(f"{path} has no model.safetensors to export")
+        raise ArtefactError(f"{path} has no model.safetensors to export{suggest_model_folder(path)}")
     is_reader = span_readers.read_head_name(path) is not None
     if is_reader:
         model = span_readers.load_reader(path).eval()

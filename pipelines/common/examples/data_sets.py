@@ -48,8 +48,10 @@ def read_held_out_questions(squad: Path, share: float) -> list[Question]:
         share: share of all articles to hold out.
 
     Raises:
-        BadInput, BadLine: as for ``read_questions``.
+        BadInput, BadLine: as for ``read_questions``, or ``squad`` is not a SQuAD file.
     """
+    if not is_squad(squad):
+        raise BadInput(f"{squad} is not a SQuAD 1.1 file (.json): give other questions with --questions and --index")
     questions = [question for question in read_questions(squad) if question.answers]
     return [question for question in questions if is_held_out(question.titles[0], share)]
 
@@ -81,6 +83,8 @@ def read_training_sets(
     known = {*known, *(normalize_answer(question.text) for questions in held_out for question in questions)}
     sets = []
     for file, answerable in zip(files, contents, strict=True):
+        if not answerable:
+            raise BadInput(f"{file.path}: no question has an answer")
         others = drop_known([question for question in answerable if articles.isdisjoint(question.titles)], known)
         if not others:
             raise BadInput(f"{file.path}: all questions with answers are held out, so none remain for training")

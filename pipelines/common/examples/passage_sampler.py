@@ -23,7 +23,7 @@ from ragqa.matching.patterns import name_slow_question
 from ragqa.metrics import has_answer
 from ragqa.retrieval.base import Rows
 from ragqa.runtime.tokens import TextTokenizer
-from ragqa.settings.checks import report_together, require_non_negative, require_positive, require_share
+from ragqa.settings.checks import report_together, require, require_non_negative, require_positive, require_share
 
 TitledText = tuple[str, str]
 """Title and text of a passage."""
@@ -86,6 +86,8 @@ class PassageMix:
         require_positive(self, "positives", "distant")
         require_non_negative(self, "negatives")
         require_share(self, "hard", "whole", "untitled", "words", "unanswerable", "near_misses")
+        fits = max(self.unanswerable, self.near_misses) > 1 or not self.unanswerable + self.near_misses > 1
+        require(self, "near_misses", fits, "at most 1 together with unanswerable")
 
 
 def load_splitter(index: Path | None, tokenizer: TextTokenizer) -> Splitter:

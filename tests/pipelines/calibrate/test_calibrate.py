@@ -233,6 +233,13 @@ def test_questions_that_selected_the_weights_do_not_calibrate(tmp_path: Path) ->
     assert select_questions(held_out, config, squad) == [each for each in rest if each.text != excluded_text][:5]
 
 
+def test_a_reader_with_torch_weights_is_exported_first(tmp_path: Path) -> None:
+    (tmp_path / "model.safetensors").touch()
+    config = CalibrateConfig(reader=tmp_path, work=tmp_path, out=tmp_path / "figures.json", squad=tmp_path / "x.json")
+    with pytest.raises(BadInput, match=r"has torch weights: make an export of it with ragqa export"):
+        calibrate.run_calibration(config, "")
+
+
 @pytest.mark.thorough
 def test_the_command_calibrates_a_reader(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     reader, (squad, dev) = towns.copy_reader(tmp_path), towns.write(tmp_path)

@@ -383,6 +383,8 @@ def test_bad_input_is_one_clear_line(config: ReaderConfig, tmp_path: Path, case:
 def test_all_settings_out_of_range_are_named_together(config: ReaderConfig) -> None:
     with pytest.raises(BadInput, match=r"negatives = -1.*: out of range"):
         replace_settings(config, negatives=-1, batch=0)
+    with pytest.raises(BadInput, match=r"near_misses = 0\.6: out of range \(near_misses: at most 1 together with"):
+        replace_settings(config, near_misses=0.6, unanswerable=0.6)
     with pytest.raises(BadInput, match=r"batch = 0, .*shares = "):
         replace(config, shares=(1.0,), batch=0)
     with pytest.raises(BadInput, match=r"accumulate = 3: out of range \(accumulate: a divisor of the batch, 4\)"):

@@ -110,6 +110,10 @@ def test_directories_without_a_reader_are_reported(small: Path, saved_reader: Pa
     assert read_head_name(small) is None
     with pytest.raises(ArtefactError, match="is not a reader"):
         load_scorer(small)
+    (tmp_path / "run" / "model").mkdir(parents=True)
+    (tmp_path / "run" / "model" / "model.safetensors").touch()
+    with pytest.raises(ArtefactError, match=r"run is not a reader: name the model of the run, .*run/model$"):
+        load_reader(tmp_path / "run")
     for name in ("config.json", "model.safetensors", "tokenizer.json"):
         (tmp_path / name).write_bytes((saved_reader / name).read_bytes())
     config = json.loads((tmp_path / "config.json").read_text())

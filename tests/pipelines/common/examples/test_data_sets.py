@@ -5,7 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.common.examples.data_sets import HELD_OUT_SHARE, is_held_out, read_training_sets
+from pipelines.common.examples.data_sets import (
+    HELD_OUT_SHARE,
+    is_held_out,
+    read_held_out_questions,
+    read_training_sets,
+)
 from pipelines.common.examples.mining import QuestionFile
 from pipelines.common.questions import make_question_keys
 from pipelines.span_reader.config import ReaderConfig
@@ -73,3 +78,15 @@ def test_titles_of_passages_are_read(tmp_path: Path) -> None:
     file.write_text(json.dumps({"question": "q", "answers": ["a"], "passages": ["a", "b"], "titles": ["T"]}))
     with pytest.raises(BadInput, match=r"qed\.jsonl:1: .*titles must be as many as passages"):
         list(read_questions(file))
+
+
+def test_a_file_that_is_not_of_squad_holds_out_no_articles(world: tiny.TinyWorld) -> None:
+    with pytest.raises(BadInput, match=r"dev\.jsonl is not a SQuAD 1\.1 file"):
+        read_held_out_questions(world.dev, 0.5)
+
+
+def test_a_file_without_answers_is_refused(tmp_path: Path) -> None:
+    empty = tmp_path / "empty.jsonl"
+    empty.write_text('{"question": "who", "answers": []}\n')
+    with pytest.raises(BadInput, match=r"empty\.jsonl: no question has an answer"):
+        read_training_sets([QuestionFile(empty)], share=0.0)
