@@ -162,7 +162,8 @@ def load_models(config: ReaderConfig, tokenizer: TextTokenizer) -> tuple[SpanRea
     """
     for name, path in (("encoder", config.encoder), ("teacher", config.teacher)):
         if path and (path / artefacts.MANIFEST).is_file():
-            raise BadInput(f"--{name} {path} is an export: make torch weights of it with ragqa.runtime.restore")
+            words = "make torch weights of it with restore_weights of ragqa.runtime.restore"
+            raise BadInput(f"--{name} {path} is an export: {words}")
     torch.manual_seed(config.seed)
     is_reader = read_head_name(config.encoder) == SpanReader.head_name
     reader = SpanReader.load(config.encoder) if is_reader else SpanReader.from_encoder(config.encoder)

@@ -366,7 +366,7 @@ MESSAGES = {
     "no held-out questions left": "all of its questions are in the files of --exclude",
     "patience without evaluations": "--patience waits for held-out questions: give --dev, or",
     "no teacher": "is not a reader",
-    "an export": "is an export: make torch weights of it with ragqa.runtime.restore",
+    "an export": "is an export: make torch weights of it with restore_weights of ragqa.runtime.restore",
 }
 
 
