@@ -12,19 +12,25 @@ import numpy as np
 
 from ragqa.pretraining.salient import RuleTagger, SalientSpan
 
-_OPPOSITES = (
-    "first last, largest smallest, biggest smallest, highest lowest, most least, more fewer, before after, north "
-    "south, northern southern, east west, eastern western, won lost, win lose, winner loser, oldest youngest, older "
-    "younger, earliest latest, increase decrease, increased decreased, mother father, husband wife, son daughter, "
-    "brother sister, bought sold, buy sell, maximum minimum, begin end, began ended, start finish, started "
-    "finished, male female, men women, above below, longest shortest, best worst, upper lower, inside outside, "
-    "import export, allies enemies, attacked defended, arrived left, founded dissolved, opened closed, built "
-    "destroyed, rural urban, positive negative, rich poor, public private, majority minority, top bottom, left "
-    "right, over under"
+_RELATED_WORDS = (
+    "first second third last, largest smallest, biggest smallest, most least, north south east west, northern "
+    "southern eastern western, won lost, win lose, winner loser, oldest youngest, older younger, earliest latest, "
+    "increase decrease, increased decreased, maximum minimum, male female, men women, above below, longest shortest, "
+    "best worst, upper lower, inside outside, import export, allies enemies, attacked defended, founded dissolved, "
+    "rural urban, positive negative, rich poor, public private, majority minority, top bottom, mother father husband "
+    "wife son daughter brother sister uncle, born married buried elected arrested, die marry retire resign, built "
+    "destroyed opened closed designed sold bought painted repaired, wrote translated directed, architect owner "
+    "captain president mayor author king bishop editor, tall heavy deep fast, height weight width depth speed price "
+    "temperature, red blue green yellow white black"
 )
-"""Pairs of words with opposite meanings."""
-_PAIRS = [pair.split() for pair in _OPPOSITES.split(", ")]
-_OPPOSITE_OF = dict(_PAIRS) | {other: word for word, other in _PAIRS}
+"""Groups of words; if one word of a group replaces another, a question asks for something else."""
+_ALTERNATIVES = {
+    word: [other for group in _RELATED_WORDS.split(", ") if word in group.split() for other in group.split()]
+    for word in _RELATED_WORDS.replace(",", "").split()
+    if word != "last"  # often a verb: "how long did it last"
+}
+_STEM = 5
+"""Number of first letters that count when a word is looked for in a passage: "married" is found in "marriage"."""
 _WORD = re.compile(r"[A-Za-z]+")
 _DIGITS = re.compile(r"\d+")
 _QUESTION_WORDS = frozenset("how what when where which who whom whose why".split())  # noqa: SIM905
@@ -44,8 +50,8 @@ class NearMissMaker:
     def make(self, question: str, passage: str, names: Sequence[str], rng: np.random.Generator) -> str | None:
         """Change a question so that its passage no longer answers it.
 
-        One part of the question is replaced: a name or number that is in the passage, or a word of ``_OPPOSITES``. The
-        replacement is not in the passage.
+        One part of the question is replaced: a name or number that is in the passage, or a word of
+        ``_RELATED_WORDS``. The replacement is not in the passage.
 
         Args:
             question: text of the question.
@@ -97,8 +103,9 @@ class NearMissMaker:
 
 
 def _change_relations(question: str, passage: str) -> Iterator[tuple[int, int, str]]:
-    words = {word.lower() for word in _WORD.findall(passage)}
+    stems = {word.lower()[:_STEM] for word in _WORD.findall(passage)}
     for match in _WORD.finditer(question):
-        other = _OPPOSITE_OF.get(match[0].lower())
-        if other and match[0].islower() and other not in words:
-            yield match.start(), match.end(), other
+        if match[0].islower():
+            for other in _ALTERNATIVES.get(match[0], ()):
+                if other != match[0] and other[:_STEM] not in stems:
+                    yield match.start(), match.end(), other
