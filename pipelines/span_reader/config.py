@@ -45,7 +45,7 @@ class ReaderConfig(TrainingConfig):
     depth: int = 50
     """Number of passages to retrieve per question for mining."""
     rerank: Path | None = None
-    """Directory of a span reader that orders the retrieved passages of questions without gold passages."""
+    """Directory of a span reader that orders the mined positives of questions without gold passages by relevance."""
     pool: int = 20
     """Maximum number of mined passages with an answer per question, and of passages without one."""
     mix: Annotated[PassageMix, FLAT] = PassageMix()

@@ -8,7 +8,7 @@ continues mining.
 """
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -33,8 +33,8 @@ IDENTITY_FILE = "of.json"
 
 
 @dataclass(frozen=True)
-class RerankedSearch(PassageSearch):
-    """Search that orders passages by a reader's relevance, for questions without gold passages.
+class RelevanceOrder:
+    """Order of the mined positives of a question by a reader's relevance.
 
     A passage can contain the answer without supporting it. Relevance separates these cases better than retrieval does.
     """
@@ -42,21 +42,12 @@ class RerankedSearch(PassageSearch):
     scorer: SpanScorer
     """Reader that scores the relevance of each passage's first window."""
 
-    def find(self, questions: Iterable[Question]) -> list[list[Hit]]:
-        """Return the ``depth`` best retrieved passages for each question.
-
-        They are ordered by the reader's relevance; for a question with gold passages, by retrieval.
+    def sort(self, question: Question, hits: Sequence[Hit]) -> list[Hit]:
+        """Return hits, most relevant first.
 
         Raises:
-            RagqaError: as for ``Retriever.search`` and ``make_windows``.
+            BadInput, ArtefactError: as for ``make_windows``.
         """
-        questions = list(questions)
-        return [
-            hits if list_gold_passages(question) else self._rerank(question, hits)
-            for question, hits in zip(questions, super().find(questions), strict=True)
-        ]
-
-    def _rerank(self, question: Question, hits: list[Hit]) -> list[Hit]:
         texts = [(hit.passage.context, hit.passage.text) for hit in hits]
         windows = list(make_windows(self.scorer.tokenizer, question.text, texts, self.scorer.max_tokens, max_windows=1))
         scores = self.scorer.score([window.tokens for window in windows])
@@ -71,6 +62,7 @@ def mine_passages(
     folder: Path,
     identity: dict[str, Any],
     *,
+    order: RelevanceOrder | None = None,
     progress: Progress = SILENT,
 ) -> list[MinedPassages]:
     """Mine passages with and without an answer for each question.
@@ -80,6 +72,7 @@ def mine_passages(
         search: retriever, with the numbers of passages to retrieve and to save.
         folder: folder of the saved rows; questions with saved rows are not searched again.
         identity: names and JSON values of all settings and inputs that determine the result.
+        order: order of the positives of questions without gold passages; default: the order of the search.
         progress: shows the number of questions.
 
     Returns:
@@ -89,13 +82,13 @@ def mine_passages(
         BadInput: the rows in the folder were mined with another ``identity``.
         DamagedArtefact: a file in the folder is damaged.
         SlowPattern: an answer is a pattern that takes too long.
-        RagqaError: as for ``search.find``.
+        RagqaError: as for ``search.find`` and ``order.sort``.
     """
     _check_identity(folder, identity)
     rows = [row for file in sorted(folder.glob("[0-9]*.jsonl")) for row in _read(file)]
     for batch in iterate_batches(questions, progress, "mining", SEARCH_BATCH, done=len(rows)):
         hits_of_batch = search.find(question for question, _ in batch)
-        mined = [_select_rows(*item, hits, search.pool) for item, hits in zip(batch, hits_of_batch, strict=True)]
+        mined = [_select_rows(*item, hits, search.pool, order) for item, hits in zip(batch, hits_of_batch, strict=True)]
         artefacts.write_text_whole(folder / f"{len(rows):08d}.jsonl", "".join(json.dumps(row) + "\n" for row in mined))
         rows += mined
     return [MinedPassages(to_rows(row["positives"]), to_rows(row["negatives"])) for row in rows]
@@ -130,16 +123,20 @@ def select_trainable(
     return trainable_sets, trainable_mined
 
 
-def _select_rows(question: Question, regex: bool, hits: list[Hit], pool: int) -> dict[str, list[int]]:
+def _select_rows(
+    question: Question, regex: bool, hits: list[Hit], pool: int, order: RelevanceOrder | None
+) -> dict[str, list[int]]:
     golds = list_gold_passages(question)
     with name_slow_question([question]):
         unclear = [gold for gold in golds if not has_answer(gold, question.answers, regex=regex)]
-    rows: dict[str, list[int]] = {"positives": [], "negatives": []}
+    mined: dict[str, list[Hit]] = {"positives": [], "negatives": []}
     for hit in hits:
         name, excluded = ("positives", golds) if is_relevant(hit.passage, question, regex) else ("negatives", unclear)
         if not any(hit.passage.text.strip() in gold for gold in excluded):
-            rows[name].append(hit.passage.id)
-    return {name: numbers[:pool] for name, numbers in rows.items()}
+            mined[name].append(hit)
+    if order and not golds:
+        mined["positives"] = order.sort(question, mined["positives"])
+    return {name: [hit.passage.id for hit in of_kind[:pool]] for name, of_kind in mined.items()}
 
 
 def _check_identity(folder: Path, identity: dict[str, Any]) -> None:

@@ -19,7 +19,7 @@ from pipelines.common.run import Run, open_run, write_model
 from pipelines.common.run_directory import check_directory
 from pipelines.span_reader.config import ReaderConfig
 from pipelines.span_reader.data import BatchShape, ReaderBatches
-from pipelines.span_reader.distant_supervision import RerankedSearch, mine_passages, select_trainable
+from pipelines.span_reader.distant_supervision import RelevanceOrder, mine_passages, select_trainable
 from pipelines.span_reader.loss import compute_losses, is_hard_step
 from pipelines.span_reader.reader_evaluation import EvaluationSet, make_gold_set, make_open_set
 from ragqa import artefacts
@@ -225,13 +225,10 @@ def mine_training_passages(
     if scorer is not None:
         identity["rerank"] = scorer.fingerprint
     questions = [(question, data_set.file.regex) for data_set in sets for question in data_set.questions]
-    search = (
-        PassageSearch(retriever, config.depth, config.pool)
-        if scorer is None
-        else RerankedSearch(retriever, config.depth, config.pool, scorer)
-    )
+    search = PassageSearch(retriever, config.depth, config.pool)
+    order = RelevanceOrder(scorer) if scorer else None
     with parallel.take_turns():
-        return mine_passages(questions, search, config.out / "mined", identity, progress=progress)
+        return mine_passages(questions, search, config.out / "mined", identity, order=order, progress=progress)
 
 
 def make_batches(

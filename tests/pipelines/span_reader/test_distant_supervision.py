@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 
 from pipelines.common.examples.data_sets import read_training_sets
+from pipelines.common.examples.mining import PassageSearch
 from pipelines.common.examples.passage_sampler import (
     MinedPassages,
 )
 from pipelines.span_reader import distant_supervision
 from pipelines.span_reader.config import ReaderConfig
-from pipelines.span_reader.distant_supervision import RerankedSearch, select_trainable
+from pipelines.span_reader.distant_supervision import RelevanceOrder, mine_passages, select_trainable
 from ragqa.artefacts.paths import get_weights_dir
 from ragqa.errors import BadInput, DamagedArtefact
 from ragqa.metrics import has_answer
@@ -111,9 +112,9 @@ def test_questions_without_a_passage_are_left_out(config: ReaderConfig, tmp_path
         select_trainable(sets[1:], [none] * len(sets[1].questions))
 
 
-def test_a_reader_orders_the_passages_of_questions_without_gold_passages() -> None:
+def test_a_reader_orders_the_positives_of_questions_without_gold_passages(tmp_path: Path) -> None:
     """The stand-in scores a passage by its length; retrieval ranks the shortest one first."""
-    texts = ["w1", "w1 w2", "w1 w2 w3"]
+    texts = ["w1", "w1 w2", "w1 w2 w3", "w4", "w4 w5"]
     hits = [Hit(Passage(n, str(n), "", text, "memory", 0, len(text)), 3.0 - n) for n, text in enumerate(texts)]
     tokenizer = TextTokenizer(get_weights_dir() / "reader")
 
@@ -121,8 +122,9 @@ def test_a_reader_orders_the_passages_of_questions_without_gold_passages() -> No
         return [SpanScores(np.zeros(1), np.zeros(1), float(len(item.ids))) for item in inputs]
 
     retriever = SimpleNamespace(search=lambda questions, depth: [hits[:depth] for _ in questions])
-    scorer = SimpleNamespace(tokenizer=tokenizer, max_tokens=64, score=score)
-    search = RerankedSearch(cast(Any, retriever), 3, 3, cast(Any, scorer))
-    answered, gold = Question("what?", ("w1",)), Question("what?", ("w1",), passages=("w1",))
-    found = search.find([answered, gold])
-    assert [[hit.passage.id for hit in part] for part in found] == [[2, 1, 0], [0, 1, 2]]
+    order = RelevanceOrder(cast(Any, SimpleNamespace(tokenizer=tokenizer, max_tokens=64, score=score)))
+    questions = [(Question("what?", ("w1",)), False), (Question("what?", ("w1",), passages=("w9 w1",)), False)]
+    search = PassageSearch(cast(Any, retriever), 5, 2)
+    mined = mine_passages(questions, search, tmp_path / "mined", {}, order=order)
+    assert [rows.positives.tolist() for rows in mined] == [[2, 1], [1, 2]]  # "w1" is a part of the gold passage
+    assert [rows.negatives.tolist() for rows in mined] == [[3, 4], [3, 4]]
