@@ -32,7 +32,7 @@ def pytest_configure(config: pytest.Config) -> None:
     hypothesis.settings.load_profile("ragqa")
 
 
-STARTS_RAY = {"cluster", "ray", "three_cores"}
+STARTS_RAY = {"cluster", "ray", "ray_cluster", "three_cores"}
 """Names of fixtures that start Ray."""
 
 
