@@ -86,8 +86,8 @@ class PassageMix:
         require_positive(self, "positives", "distant")
         require_non_negative(self, "negatives")
         require_share(self, "hard", "whole", "untitled", "words", "unanswerable", "near_misses")
-        fits = max(self.unanswerable, self.near_misses) > 1 or not self.unanswerable + self.near_misses > 1
-        require(self, "near_misses", fits, "at most 1 together with unanswerable")
+        is_share = self.unanswerable + self.near_misses <= 1
+        require(self, "near_misses", is_share, "at most 1 together with unanswerable")
 
 
 def load_splitter(index: Path | None, tokenizer: TextTokenizer) -> Splitter:
