@@ -10,9 +10,10 @@ each question's own paragraph, and from all paragraphs of the file. It answers t
 ``--own-questions`` are answered from ``--own-index``; some of them can be without an answer.
 
 Half of the questions of SQuAD and of ``--questions`` are answered again without the documents that contain an answer,
-so that every answer is wrong. These answers have the weight 0.1, because most questions of users have an answer. Each
-question with more than 3 passages is also answered from only the first 3, because some users set a small ``--k``; the
-weight of these answers is multiplied by 0.25. All files have the same total weight.
+so that every answer is wrong. Up to 200 questions of each of these files are also asked over ``--own-index``, whose
+documents do not answer them. All these answers have the weight 0.1, because most questions of users have an answer.
+Each question with more than 3 passages is also answered from only the first 3, because some users set a small ``--k``;
+the weight of these answers is multiplied by 0.25. All files have the same total weight.
 
 SQuAD's training questions have the answer of one annotator. Its test questions have the answers of three annotators,
 and each of them counts as right. With only one gold answer, confidence would be too low. So an answer that shares a

@@ -50,6 +50,8 @@ UNANSWERABLE_WEIGHT = 0.1
 """Weight of an answer to an unanswerable question in the fit."""
 SHALLOW_HITS, SHALLOW_WEIGHT = 3, 0.25
 """Number of passages from which questions are answered again, and the factor on the weight of these answers."""
+FAR_QUESTIONS = 200
+"""Number of questions of each other file that are asked over own documents, which do not answer them."""
 PRIOR_WEIGHTS = (0.0, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0)
 """Weights of retrieval scores to try."""
 _MIN_PROBABILITY = 1e-4
@@ -140,19 +142,25 @@ def make_sets(config: CalibrateConfig) -> list[CalibrationSet]:
         BadInput, BadLine: a file of questions cannot be used, or no question of a file is left.
         RagqaError: as for ``build_paragraph_index`` and ``open_retriever``.
     """
-    sets = []
+    sets: list[CalibrationSet] = []
+    by_file: list[list[Question]] = []
     if squad := config.squad:
         questions = select_questions(read_held_out_questions(squad, config.held_out), config, squad)
         index = build_paragraph_index(list(read_squad(squad)), config.work / "squad-train.index")
+        by_file.append(questions)
         sets.append(CalibrationSet(squad, OWN_PARAGRAPH, questions, make_gold_hits, judge_by_agreement))
         sets += search_index(config, index, squad, "SQuAD, all paragraphs", questions, judge_by_agreement)
     if config.questions and config.index:
         questions = select_questions(read_answerable(config.questions), config, config.questions)
+        by_file.append(questions)
         sets += search_index(config, config.index, config.questions, config.questions.stem, questions, judge_exactly)
     if config.own_questions and config.own_index:
-        condition = search_passages(open_retriever(config.own_index), config.k)
-        questions = list(read_questions(config.own_questions))
-        sets.append(CalibrationSet(config.own_questions, "own documents", questions, condition, judge_exactly))
+        retriever, file = open_retriever(config.own_index), config.own_questions
+        own = partial(CalibrationSet, file, "own documents", judge=judge_exactly)
+        # An article among own documents may answer a question from elsewhere, so documents with an answer are left out.
+        far = [question for others in by_file for question in others[:FAR_QUESTIONS]]
+        sets.append(own(list(read_questions(file)), search_passages(retriever, config.k)))
+        sets.append(own(far, search_other_documents(retriever, config.k), is_unanswerable=True))
     return sets
 
 

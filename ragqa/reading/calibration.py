@@ -35,6 +35,7 @@ SPAN_FEATURES = (
     "behind",
     "ahead",
     "passages that agree",
+    "words covered",
     *(name + _ONE_PASSAGE for name in ("log-odds of weight", "span", "own relevance", "lead")),
 )
 """Features of span readers in ``pipelines.calibrate``.
@@ -72,6 +73,8 @@ class Evidence:
     """Best retrieval score minus the mean score, in standard deviations; 0 or more."""
     passages_agreeing: int = 1
     """Number of passages whose best candidate span is this answer."""
+    words_covered: float = 1.0
+    """Share of the question's main words that the passages contain (``measure_coverage``)."""
     answerable: float = 0.0
     """Log-odds of all spans of the answer's window together against "no answer"."""
     most_answerable: float = 0.0
@@ -98,6 +101,7 @@ class Evidence:
             "behind": self.behind_best,
             "ahead": self.best_ahead,
             "passages that agree": np.log1p(self.passages_agreeing),
+            "words covered": self.words_covered,
             "answerable": self.answerable,
             "most answerable": self.most_answerable,
             "most relevant": self.most_relevant,

@@ -38,6 +38,7 @@ from pipelines.span_reader.config import ReaderConfig
 from ragqa import artefacts
 from ragqa.errors import BadInput
 from ragqa.evaluation.statistics import compute_calibration_error, compute_refusal_rates
+from ragqa.metrics import has_answer
 from ragqa.question_files import read_questions, read_squad
 from ragqa.reading.calibration import Calibration, Evidence
 from ragqa.reading.span import SpanAnswer
@@ -241,6 +242,18 @@ def test_a_reader_with_torch_weights_is_exported_first(tmp_path: Path) -> None:
 
 
 @pytest.mark.thorough
+def test_questions_of_other_files_are_far_from_own_documents(tmp_path: Path) -> None:
+    squad, dev = towns.write(tmp_path)
+    index = build_paragraph_index(list(read_squad(squad)), tmp_path / "own.index")
+    files = {"questions": dev, "index": index, "own_questions": dev, "own_index": index}
+    paths = {"reader": tmp_path / "reader", "work": tmp_path / "work", "out": tmp_path / "figures.json"}
+    *_, own, far = calibrate.make_sets(CalibrateConfig(**paths, **files, count=3, selection_sample=2, k=4))
+    assert (own.name, own.is_unanswerable) == (far.name, not far.is_unanswerable) == ("own documents", False)
+    assert len(own.questions) > len(far.questions) == 3
+    for question, hits in zip(far.questions, far.condition(far.questions), strict=True):
+        assert hits and not any(has_answer(hit.passage.text, question.answers) for hit in hits)
+
+
 def test_the_command_calibrates_a_reader(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     reader, (squad, dev) = towns.copy_reader(tmp_path), towns.write(tmp_path)
     options = ["--reader", reader, "--work", tmp_path / "work", "--out", tmp_path / "figures.json", "--count", 20]
