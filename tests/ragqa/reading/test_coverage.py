@@ -33,3 +33,8 @@ def test_words_of_several_passages_add_up() -> None:
 @pytest.mark.parametrize(("text", "is_found"), [("ports", True), ("Porting", True), ("portfolio", False)])
 def test_an_ending_has_at_most_three_letters_more(text: str, is_found: bool) -> None:
     assert measure_coverage("port", [text]) == is_found
+
+
+def test_only_the_first_64_main_words_of_a_long_question_count() -> None:
+    words = [f"word{number}x" for number in range(100)]
+    assert measure_coverage(" ".join(words), [" ".join(words[32:])]) == 0.5
