@@ -37,7 +37,7 @@ class IndexThreshold:
         file = index / THRESHOLD_FILE
         if not file.is_file():
             return None
-        with report_damage(index):
+        with report_damage(file):
             row = json.loads(file.read_text(encoding="utf-8"))
             values = {field.name: row[field.name] for field in fields(cls)}
             stored = cls(**{**values, "threshold": float(values["threshold"])})

@@ -63,7 +63,10 @@ def read_squad(path: Path) -> Iterator[SquadParagraph]:
     """
     try:
         with _open(path) as file:
-            articles = json.loads(_read_whole(file, path).decode("utf-8-sig"))["data"]
+            whole = json.loads(_read_whole(file, path).decode("utf-8-sig"))
+        if not isinstance(whole, dict):
+            raise ValueError("it is not an object with the key data")
+        articles = whole["data"]
         for article in articles:
             for paragraph in article["paragraphs"]:
                 questions = tuple(map(_parse_squad_question, paragraph["qas"]))

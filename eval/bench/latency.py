@@ -3,8 +3,9 @@
     python -m eval.bench.latency --models DIR --peer-python VENV/bin/python --work runs/latency --out latency.json
 
 ``--models`` has the torch weights in two folders: ``encoder/`` (sentence-transformers) and ``reader/`` (SpanReader).
-ragqa and its peer answer the same demo questions over the same passages. From the shell, they run alternately, so that
-other work on the machine slows both.
+ragqa and its peer answer the same demo questions over the same documents. ragqa reads its default number of passages,
+the peer 10. The speed of reading is measured with the same passages for both. From the shell, they run alternately, so
+that other work on the machine slows both.
 """
 
 import json
@@ -34,7 +35,7 @@ RUNS, QUESTIONS = 7, 100
 """Number of runs from the shell, and number of questions in one process."""
 READ_QUESTIONS, READ_PASSAGES, READ_RUNS = 20, 30, 3
 """Numbers of questions, of passages for each question, and of runs, in which the speed of reading is measured."""
-PEER_STACK = "sentence-transformers and transformers' question-answering pipeline, same weights, 10 passages"
+PEER_STACK = "sentence-transformers and transformers' question-answering pipeline, same weights, 10 passages to answer"
 
 
 @dataclass(frozen=True, kw_only=True)

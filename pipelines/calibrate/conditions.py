@@ -27,11 +27,11 @@ Condition = Callable[[Sequence[Question]], list[list[Hit]]]
 Judge = Callable[[Sequence[SpanAnswer], Sequence[str]], list[float]]
 """Function from the answers and the gold answers of a question to the probability that each answer is right."""
 
-ANSWERABLE, MISSED, UNANSWERABLE, NEAR_MISS = "answerable", "missed", "vain", "near miss"
+ANSWERABLE, MISSED, UNANSWERABLE, NO_GOLD_ANSWER = "answerable", "missed", "unanswerable", "no gold answer"
 """Kinds of questions in reports.
 
 ANSWERABLE: a passage that is read has an answer. MISSED: no passage that is read has one. UNANSWERABLE: the documents
-that contain an answer were left out. NEAR_MISS: the question has no gold answer.
+that contain an answer were left out. NO_GOLD_ANSWER: the question has no gold answer.
 """
 OWN_PARAGRAPH = "SQuAD, own paragraph"
 """Name of the set whose questions are answered from their own paragraphs."""
@@ -55,6 +55,8 @@ class CalibrationSet:
     """Function that returns the probability that each answer is right."""
     is_unanswerable: bool = False
     """True if the condition leaves out the documents that contain an answer."""
+    weight: float = 1.0
+    """Weight of an answer in the fit, relative to other answers of its file."""
 
     def __str__(self) -> str:
         return f"{self.name}, documents with an answer left out" if self.is_unanswerable else self.name
@@ -83,7 +85,7 @@ def search_other_documents(retriever: Retriever, k: int) -> Condition:
 
 
 def classify_question(hits: Sequence[Hit], question: Question, *, is_unanswerable: bool) -> str:
-    """Return the kind of a question, one of ``ANSWERABLE`` to ``NEAR_MISS``.
+    """Return the kind of a question, one of ``ANSWERABLE`` to ``NO_GOLD_ANSWER``.
 
     Args:
         hits: passages to read.
@@ -93,7 +95,7 @@ def classify_question(hits: Sequence[Hit], question: Question, *, is_unanswerabl
     if is_unanswerable:
         return UNANSWERABLE
     if not question.answers:
-        return NEAR_MISS
+        return NO_GOLD_ANSWER
     return ANSWERABLE if any(has_answer(hit.passage.text, question.answers) for hit in hits) else MISSED
 
 

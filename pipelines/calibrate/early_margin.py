@@ -52,9 +52,11 @@ def choose_early_margin(
             read += len(part.windows)
             if answers := reader.merge_spans(part, _PRIOR_WEIGHT):
                 right += judge(answers[:1], question.answers)[0]
-        return {"right": round(right / len(chosen), 4), "read": round(read / windows, 4)}
+        return {"right": right / len(chosen), "read": read / windows}
 
     whole = measure(None)
-    figures = {str(margin): measure(margin) for margin in MARGINS}
-    good = [margin for margin in MARGINS if figures[str(margin)]["right"] >= whole["right"] - MAX_LOSS]
-    return (min(good) if good else None), {"all windows": whole, **figures}
+    by_margin = {margin: measure(margin) for margin in MARGINS}
+    good = [margin for margin, figures in by_margin.items() if whole["right"] - figures["right"] <= MAX_LOSS + 1e-9]
+    by_name = {"all windows": whole, **{str(margin): figures for margin, figures in by_margin.items()}}
+    rounded = {name: {key: round(value, 4) for key, value in figures.items()} for name, figures in by_name.items()}
+    return (min(good) if good else None), rounded

@@ -46,10 +46,10 @@ from ragqa.retrieval.live import open_retriever
 from ragqa.runtime.scorer import SPREAD
 from ragqa.types import Hit, Question
 
-UNANSWERABLE_WEIGHT = 0.1
-"""Weight of an answer to an unanswerable question in the fit."""
-SHALLOW_HITS, SHALLOW_WEIGHT = 3, 0.25
-"""Number of passages from which questions are answered again, and the factor on the weight of these answers."""
+UNANSWERABLE_WEIGHT, FAR_WEIGHT = 0.1, 0.5
+"""Weights in the fit of an answer to a question without its documents, and to a question far from own documents."""
+SHALLOW_HITS, SHALLOW_WEIGHT = (3, 1), 0.25
+"""Numbers of passages from which questions are answered again, and the factor on the weight of these answers."""
 FAR_QUESTIONS = 200
 """Number of questions of each other file that are asked over own documents, which do not answer them."""
 PRIOR_WEIGHTS = (0.0, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0)
@@ -76,14 +76,10 @@ class CalibrationRow:
     """Probability that the answer is right."""
     log_likelihood: float
     """Log of the probability that the reader gives to right answers, in nats."""
+    weight: float = 1.0
+    """Weight of the answer in the fit, relative to other answers of its file."""
     is_shallow: bool = False
-    """True if only the first ``SHALLOW_HITS`` passages were read."""
-
-    @property
-    def weight(self) -> float:
-        """Weight of the answer in the fit, relative to other answers of its file."""
-        weight = UNANSWERABLE_WEIGHT if self.kind == UNANSWERABLE else 1.0
-        return weight * (SHALLOW_WEIGHT if self.is_shallow else 1.0)
+    """True if only the first passages were read (``SHALLOW_HITS``)."""
 
 
 def run_calibration(config: CalibrateConfig, command: str) -> Calibration:
@@ -160,7 +156,8 @@ def make_sets(config: CalibrateConfig) -> list[CalibrationSet]:
         # An article among own documents may answer a question from elsewhere, so documents with an answer are left out.
         far = [question for others in by_file for question in others[:FAR_QUESTIONS]]
         sets.append(own(list(read_questions(file)), search_passages(retriever, config.k)))
-        sets.append(own(far, search_other_documents(retriever, config.k), is_unanswerable=True))
+        others = search_other_documents(retriever, config.k)
+        sets.append(own(far, others, is_unanswerable=True, weight=FAR_WEIGHT))
     return sets
 
 
@@ -186,7 +183,7 @@ def search_index(
     all_documents, other_documents = search_passages(retriever, config.k), search_other_documents(retriever, config.k)
     return [
         CalibrationSet(file, name, questions, all_documents, judge),
-        CalibrationSet(file, name, half, other_documents, judge, is_unanswerable=True),
+        CalibrationSet(file, name, half, other_documents, judge, is_unanswerable=True, weight=UNANSWERABLE_WEIGHT),
     ]
 
 
@@ -235,8 +232,8 @@ def make_rows(
 ) -> list[list[CalibrationRow]]:
     """Return the rows of a reader's best answers, in one list per weight of ``PRIOR_WEIGHTS``.
 
-    A question has a row for its best answer from all passages. If it has more than ``SHALLOW_HITS`` passages, it has
-    another row for the best answer from the first ``SHALLOW_HITS``. A question without an answer has no rows.
+    A question has a row for its best answer from all passages, and another for the best answer from each smaller number
+    of passages in ``SHALLOW_HITS``. Without an answer, there is no row.
 
     Args:
         reader: reader to calibrate.
@@ -247,13 +244,13 @@ def make_rows(
     rows: list[list[CalibrationRow]] = [[] for _ in PRIOR_WEIGHTS]
     for number, (question, whole) in enumerate(zip(questions.questions, scored, strict=True)):
         # Spans are scored once; the weight of retrieval and the number of hits only change how they are merged.
-        for part in (whole, whole.take(SHALLOW_HITS)) if len(whole.hits) > SHALLOW_HITS else (whole,):
+        for part in (whole, *(whole.take(count) for count in SHALLOW_HITS if count < len(whole.hits))):
             # The margin counts from the best of the hits that are read, so it applies after ``take``.
             read = part if margin is None else part.read_on(margin)
             for weight, rows_of_weight in zip(PRIOR_WEIGHTS, rows, strict=True):
                 if answers := reader.merge_spans(read, weight):
                     row = _make_row(questions, number, question, part.hits, answers)
-                    rows_of_weight.append(row if part is whole else _mark_shallow(row))
+                    rows_of_weight.append(row if part is whole else _mark_shallow(row, len(part.hits)))
     return rows
 
 
@@ -270,19 +267,23 @@ def _make_row(
         evidence=answers[0].evidence,
         right=0.0 if questions.is_unanswerable else right[0],
         log_likelihood=float(np.log(max(likelihood, _MIN_PROBABILITY))),
+        weight=questions.weight,
     )
 
 
-def _mark_shallow(row: CalibrationRow) -> CalibrationRow:
-    return replace(row, name=f"{row.name}, first {SHALLOW_HITS}", is_shallow=True)
+def _mark_shallow(row: CalibrationRow, count: int) -> CalibrationRow:
+    return replace(row, name=f"{row.name}, first {count}", weight=row.weight * SHALLOW_WEIGHT, is_shallow=True)
 
 
 def balance_files(rows: Sequence[CalibrationRow]) -> np.ndarray:
-    """Return the weight [N] of each answer in the fit; every file has the same total weight."""
-    weight = np.array([row.weight for row in rows])
-    file = np.array([str(row.file) for row in rows])
+    """Return the weight [N] of each answer in the fit.
+
+    Answers to questions as asked, which are all but the unanswerable ones, have the same total weight in every file.
+    """
+    weight, file = np.array([row.weight for row in rows]), np.array([str(row.file) for row in rows])
+    is_as_asked = np.array([row.kind != UNANSWERABLE for row in rows])
     for path in np.unique(file):
-        weight[file == path] *= len(rows) / weight[file == path].sum()
+        weight[file == path] *= len(rows) / weight[(file == path) & is_as_asked].sum()
     return weight
 
 
@@ -352,8 +353,8 @@ def fit_rows(
         "fitted_on": fitted_on,
         "coefficients": dict(zip(features, calibration.coefficients, strict=True)),
         "threshold": threshold,
-        "right_answers_refused_below": declined,
-        "retrieval_counts": prior_weight,
+        "right_answers_declined_below": declined,
+        "retrieval_weight": prior_weight,
         "by_a_fit_on_the_other_half": summarise_sets(rows, result.confidence),
         "by_a_fit_on_the_other_files": summarise_sets(rows, unseen.confidence) if unseen else None,
         "refusals_of_all_sets": measure_refusals(result.confidence[full], result.right[full], kind[full]),

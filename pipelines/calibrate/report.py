@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from pipelines.calibrate.conditions import ANSWERABLE, MISSED, NEAR_MISS, UNANSWERABLE
+from pipelines.calibrate.conditions import ANSWERABLE, MISSED, NO_GOLD_ANSWER, UNANSWERABLE
 from pipelines.calibrate.threshold import MAX_DECLINED
 from pipelines.common.plot import check_plot
 from ragqa import artefacts
@@ -45,7 +45,7 @@ def summarise_answers(confidence_N: np.ndarray, right_N: np.ndarray, kind_N: np.
     ordinary = kind_N != UNANSWERABLE
     coverage, risk = compute_risk_coverage(confidence_N[ordinary], right_N[ordinary])
     em, half = float(right_N[ordinary].mean()), compute_accuracy_at_coverage(coverage, risk, COVERAGE)
-    kinds = (ANSWERABLE, MISSED, UNANSWERABLE, NEAR_MISS)
+    kinds = (ANSWERABLE, MISSED, UNANSWERABLE, NO_GOLD_ANSWER)
     groups = {"as_asked": ordinary, **{kind: kind_N == kind for kind in kinds}}
     groups = {name: mask for name, mask in groups.items() if mask.any()}
     has_both = (kind_N == UNANSWERABLE).any() and (kind_N == ANSWERABLE).any()
@@ -77,9 +77,9 @@ def measure_refusals(confidence_N: np.ndarray, right_N: np.ndarray, kind_N: np.n
 
     Returns:
         ``curve``: at most 100 rows, each with a threshold and the shares that it declines of answerable questions, of
-        right answers and of unanswerable questions. ``vain_declined_at_5_percent_of``: maximum share of unanswerable
-        questions declined by a threshold that declines at most ``MAX_DECLINED`` of answerable questions
-        (``answerable_refused``) or of right answers (``right_answers_refused``).
+        right answers and of unanswerable questions. ``unanswerable_declined_at_5_percent_of``: maximum share of
+        unanswerable questions declined by a threshold that declines at most ``MAX_DECLINED`` of answerable questions
+        (``answerable``) or of right answers (``right_answers``).
     """
     is_unanswerable, is_answerable = kind_N == UNANSWERABLE, kind_N == ANSWERABLE
     is_right = (kind_N != UNANSWERABLE) & (right_N == 1)
@@ -90,9 +90,9 @@ def measure_refusals(confidence_N: np.ndarray, right_N: np.ndarray, kind_N: np.n
     thresholds[-1] = 1.0  # infinity, which JSON does not have
     points = np.unique(np.linspace(0, len(thresholds) - 1, _CURVE_POINTS).astype(int))
     return {
-        "vain_declined_at_5_percent_of": {
-            "answerable_refused": round(float(unanswerable[answerable <= MAX_DECLINED].max(initial=0)), 4),
-            "right_answers_refused": round(float(unanswerable[right <= MAX_DECLINED].max(initial=0)), 4),
+        "unanswerable_declined_at_5_percent_of": {
+            "answerable": round(float(unanswerable[answerable <= MAX_DECLINED].max(initial=0)), 4),
+            "right_answers": round(float(unanswerable[right <= MAX_DECLINED].max(initial=0)), 4),
         },
         "curve": np.round(np.stack([thresholds, answerable, right, unanswerable], -1)[points], 4).tolist(),
     }

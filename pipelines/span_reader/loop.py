@@ -261,7 +261,7 @@ def make_batches(
         raise BadInput(f"{', '.join(map(str, without))}: questions without gold passages need --index")
     notify(
         "questions to train on: "
-        + ", ".join(f"{len(data_set.questions):,} of {data_set.file.path.name}" for data_set in sets)
+        + ", ".join(f"{len(data_set.questions):,} of {data_set.file.path}" for data_set in sets)
     )
     shape = BatchShape(
         batch=config.batch, parts=config.accumulate, max_tokens=config.max_input, max_span=config.max_span

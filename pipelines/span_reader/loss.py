@@ -86,9 +86,9 @@ def compute_losses(
     kl_B = torch.zeros(size, device=spans.score_BKS.device)
     if teacher is not None:
         with torch.no_grad(), autocast(config.device):
-            taught = score_spans_by_ends(teacher, batch, shape)
+            teacher_spans = score_spans_by_ends(teacher, batch, shape)
         student_BS = join_scores(spans.score_BKS, spans.relevance_BK)
-        teacher_BS = join_scores(taught.score_BKS, taught.relevance_BK)
+        teacher_BS = join_scores(teacher_spans.score_BKS, teacher_spans.relevance_BK)
         kl_B = distilled_kl(student_BS, teacher_BS, temperature=config.temperature)
     score_BKS, relevance_BK, correct_BKS = spans.score_BKS, spans.relevance_BK, spans.correct_BKS
     if config.per_passage:

@@ -23,11 +23,9 @@ from ragqa.errors import DamagedArtefact
 
 BASIC_FEATURES = ("constant", "log-odds of weight", "span", "relevance")
 """Default features of ``fit_calibration``, and of calibration files that name no features."""
-_ONE_PASSAGE = ", one passage"
 SPAN_FEATURES = (
     "constant",
     "log-odds of weight",
-    "span",
     "own relevance",
     "one passage",
     "passages read",
@@ -35,15 +33,12 @@ SPAN_FEATURES = (
     "behind",
     "ahead",
     "passages that agree",
-    "words covered",
-    *(name + _ONE_PASSAGE for name in ("log-odds of weight", "span", "own relevance", "lead")),
 )
 """Features of span readers in ``pipelines.calibrate``.
 
-Features from retrieval scores are in standard deviations, since every retriever has its own scale. If only one passage
-was read, no other passage competes with the answer; four features have a second coefficient for this case.
+Features from retrieval scores are in standard deviations, since every retriever has its own scale.
 """
-ABSENCE_FEATURES = (*SPAN_FEATURES, "answerable", "most answerable", "most relevant")
+ABSENCE_FEATURES = (*SPAN_FEATURES, "most answerable", "most relevant")
 """Features of a span reader that was trained on passages without an answer."""
 THRESHOLD = 0.2
 """Confidence below which a reader declines if its calibration names no threshold."""
@@ -56,7 +51,7 @@ class Evidence:
     """Evidence of a reader for an answer, from which its confidence is computed."""
 
     weight: float
-    """Probability of the merged answer among all spans of all passages; p(y|x) of a generated answer."""
+    """Probability of the merged answer among all spans of the windows read to the end; p(y|x) of a generated answer."""
     span: float
     """Score of the answer's best span without relevance; log-probability per token of a generated answer."""
     relevance: float
@@ -73,14 +68,10 @@ class Evidence:
     """Best retrieval score minus the mean score, in standard deviations; 0 or more."""
     passages_agreeing: int = 1
     """Number of passages whose best candidate span is this answer."""
-    words_covered: float = 1.0
-    """Share of the question's main words that the passages contain (``measure_coverage``)."""
-    answerable: float = 0.0
-    """Log-odds of all spans of the answer's window together against "no answer"."""
     most_answerable: float = 0.0
-    """Maximum of ``answerable`` over all windows."""
+    """Log-odds of all spans of a window together against "no answer", maximum over the windows read to the end."""
     most_relevant: float = 0.0
-    """Maximum of the relevance over all windows, without the retrieval prior."""
+    """Maximum of the relevance over the windows read to the end, without the retrieval prior."""
 
     def compute_features(self, names: Sequence[str] = BASIC_FEATURES) -> np.ndarray:
         """Return the features [F] in the order of ``names``.
@@ -101,12 +92,9 @@ class Evidence:
             "behind": self.behind_best,
             "ahead": self.best_ahead,
             "passages that agree": np.log1p(self.passages_agreeing),
-            "words covered": self.words_covered,
-            "answerable": self.answerable,
             "most answerable": self.most_answerable,
             "most relevant": self.most_relevant,
         }
-        values |= {f"{name}{_ONE_PASSAGE}": value * (self.passages_read == 1) for name, value in values.items()}
         return np.array([values[name] for name in names])
 
 

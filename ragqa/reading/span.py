@@ -20,7 +20,6 @@ from ragqa.reading import registry
 from ragqa.reading.answer_kinds import make_kind_check
 from ragqa.reading.base import ALTERNATIVES, NO_PASSAGES, ONLY_ENGLISH, Decoding, RetrieverIdentity, decline
 from ragqa.reading.calibration import ABSENCE_FEATURES, SPAN_FEATURES, Calibration, Evidence
-from ragqa.reading.coverage import measure_coverage
 from ragqa.reading.prior import make_prior, standardize_scores
 from ragqa.reading.span_candidates import ScoredPassages, SpanCandidate, select_candidates, select_promising
 from ragqa.reading.windows import Window, count_question_room, make_windows
@@ -258,8 +257,6 @@ def _merge_spans(scored: ScoredPassages, prior_K: np.ndarray) -> list[SpanAnswer
     order = sorted(groups, key=lambda key: -weights[key])
     agreeing, spread_K = Counter(best_answer_of.values()), standardize_scores(scored.hits)
     ahead = -float(spread_K.mean())
-    places = {window.passage for window in scored.windows}
-    covered = measure_coverage(scored.question, (scored.hits[place].passage.titled_text for place in places))
     answers = []
     for key in order:
         best = groups[key][0]
@@ -274,8 +271,6 @@ def _merge_spans(scored: ScoredPassages, prior_K: np.ndarray) -> list[SpanAnswer
             behind_best=float(spread_K[best.passage]),
             best_ahead=ahead,
             passages_agreeing=agreeing[key],
-            words_covered=covered,
-            answerable=best.answerable,
             most_answerable=selected.most_answerable,
             most_relevant=selected.most_relevant,
         )

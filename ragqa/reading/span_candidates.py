@@ -16,7 +16,7 @@ MAX_ANSWER = 30
 MIN_READ_ON = 3
 """Minimum number of windows of a question that are read beyond the early layer."""
 _MAX_LOG_ODDS = 20.0
-"""Maximum absolute value of ``SpanCandidate.answerable``; larger values would dominate the confidence."""
+"""Maximum absolute value of ``Candidates.most_answerable``; larger values would dominate the confidence."""
 _CANDIDATES = 100
 """Maximum number of spans per question that are merged into answers; the others have negligible weight."""
 
@@ -35,8 +35,6 @@ class SpanCandidate:
     """Part of the score that all spans of the window share, including the prior."""
     prior: float
     """Part of the relevance that comes from retrieval (ORQA, section 4.1)."""
-    answerable: float
-    """Log-odds of all spans of the window together against "no answer"."""
 
     def overlaps(self, other: "SpanCandidate") -> bool:
         """Return True if both spans share characters, as a long and a short form of an answer do."""
@@ -99,7 +97,7 @@ class Candidates:
     log_total: float
     """Log of the sum of exp(score) over all spans."""
     most_answerable: float
-    """Maximum of ``SpanCandidate.answerable`` over all windows."""
+    """Log-odds of all spans of a window together against "no answer", maximum over all windows."""
     most_relevant: float
     """Maximum of the relevance over all windows, without the prior."""
 
@@ -130,7 +128,7 @@ def select_candidates(scored: ScoredPassages, prior_K: np.ndarray) -> Candidates
         first, length = divmod(int(row - borders[n]), tables[n].shape[1])
         window = scored.windows[n]
         start, end = int(window.offsets[first, 0]), int(window.offsets[first + length, 1])
-        figures = float(flat[row]), scores[n].relevance, priors[n], answerable[n]
+        figures = float(flat[row]), scores[n].relevance, priors[n]
         candidates.append(SpanCandidate(window.passage, start, end, *figures))
     return Candidates(candidates, _log_sum(log_sums), max(answerable), most_relevant)
 

@@ -57,6 +57,8 @@ class RiskReport:
     """Threshold that was stored with the index; None if no threshold has the risk."""
     before: float
     """Threshold that the pipeline used before."""
+    lowest: float
+    """Lowest threshold that could be chosen: with made questions the reader's own, otherwise 0."""
     risk: float
     """Largest expected share of wrong answers among all questions."""
     questions: int
@@ -103,7 +105,8 @@ class AskedQuestions:
 def set_threshold(pipeline: Pipeline, settings: RiskSettings, *, progress: Progress = SILENT) -> RiskReport:
     """Choose the confidence threshold of an index, store it there, and return a report.
 
-    If no threshold has the risk, nothing is stored.
+    If no threshold has the risk, nothing is stored. Made questions are easier than people's, and a small index has few
+    passages that mislead the reader when a document is taken away. So they never lower the reader's own threshold.
 
     Args:
         pipeline: pipeline that ``Pipeline.load`` opened over an index directory.
@@ -129,8 +132,9 @@ def set_threshold(pipeline: Pipeline, settings: RiskSettings, *, progress: Progr
     threshold = choose_index_threshold(
         scores.confidence_A[has_answer_A], loss_A[has_answer_A], len(questions), settings.risk
     )
-    before = pipeline.threshold
+    before, lowest = pipeline.threshold, 0.0 if settings.questions else pipeline.reader.threshold
     if threshold is not None:
+        threshold = max(threshold, lowest)  # the risk never rises with the threshold
         stored = IndexThreshold(
             threshold=threshold,
             risk=settings.risk,
@@ -142,6 +146,7 @@ def set_threshold(pipeline: Pipeline, settings: RiskSettings, *, progress: Progr
     return RiskReport(
         threshold,
         before,
+        lowest,
         settings.risk,
         len(questions),
         settings.questions is None,

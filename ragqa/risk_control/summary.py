@@ -49,6 +49,8 @@ def _format_head(report: RiskReport, index: Path) -> list[str]:
         f"Of questions like these, at most {_percent(report.risk)} are expected to get a wrong answer.",
         "For other questions, nothing is guaranteed.",
     ]
+    if report.is_made and report.threshold == report.lowest:
+        lines.append("This is the reader's own threshold: only questions of your own (--questions) can lower it.")
     if report.questions < FEW_QUESTIONS:
         lines.append("These are few questions, so the threshold is uncertain: give more of your own with --questions.")
     return lines

@@ -145,7 +145,8 @@ def _load_model(source: str | Path) -> tuple[str, list[_Graph], Path, dict[str, 
     path = Path(source)
     weights = path / "model.safetensors"
     if path.is_dir() and not weights.is_file():
-        raise ArtefactError(f"{path} has no model.safetensors to export{suggest_model_folder(path)}")
+        hint = ": it is an export already" if (path / artefacts.MODEL).is_file() else suggest_model_folder(path)
+        raise ArtefactError(f"{path} has no model.safetensors to export{hint}")
     is_reader = span_readers.read_head_name(path) is not None
     if is_reader:
         model = span_readers.load_reader(path).eval()

@@ -12,7 +12,7 @@ from pipelines.calibrate.__main__ import main
 from pipelines.calibrate.conditions import (
     ANSWERABLE,
     MISSED,
-    NEAR_MISS,
+    NO_GOLD_ANSWER,
     OWN_PARAGRAPH,
     UNANSWERABLE,
     CalibrationSet,
@@ -67,7 +67,7 @@ RIGHT = np.array([1, 1, 1, 0, 0, 0, 0, 0, 0, 0.0])
 def test_figures_of_a_calibration_by_hand() -> None:
     """Five answerable questions, of which the three surest are right, one missed and four unanswerable questions."""
     figures = summarise_answers(CONFIDENCES, RIGHT, KIND)
-    assert figures["answers"] == {ANSWERABLE: 5, MISSED: 1, UNANSWERABLE: 4, NEAR_MISS: 0}
+    assert figures["answers"] == {ANSWERABLE: 5, MISSED: 1, UNANSWERABLE: 4, NO_GOLD_ANSWER: 0}
     # Of the six questions as asked, three are right. The surer half is right, which is the best possible.
     assert figures["em"] == 0.5 and figures["em_at_half_coverage"] == 1.0
     assert figures["times_em"] == 2.0 == figures["times_em_at_most"]
@@ -75,8 +75,8 @@ def test_figures_of_a_calibration_by_hand() -> None:
     assert figures["calibration_error"][MISSED] == 0.5 == figures["mean_confidence"][MISSED]
     assert figures["calibration_error"]["as_asked"] == round(compute_calibration_error(CONFIDENCES[:6], RIGHT[:6]), 4)
     # Below 0.2 lie two unanswerable and no answerable questions; below 0.7 all unanswerable and no right answers.
-    shares = figures["refusals"]["vain_declined_at_5_percent_of"]
-    assert shares == {"answerable_refused": 0.5, "right_answers_refused": 1.0}
+    shares = figures["refusals"]["unanswerable_declined_at_5_percent_of"]
+    assert shares == {"answerable": 0.5, "right_answers": 1.0}
     curve = np.array(figures["refusals"]["curve"])
     assert curve[0].tolist() == [0.1, 0, 0, 0] and curve[-1].tolist() == [1, 1, 1, 1]
     assert (np.diff(curve, axis=0) >= 0).all()
@@ -85,10 +85,12 @@ def test_figures_of_a_calibration_by_hand() -> None:
 
 
 def test_near_misses_have_figures_of_their_own() -> None:
-    """A near miss counts as wrong among the questions as asked."""
-    kind = np.array([ANSWERABLE, NEAR_MISS, NEAR_MISS])
+    """A question without a gold answer counts as wrong among the questions as asked."""
+    kind = np.array([ANSWERABLE, NO_GOLD_ANSWER, NO_GOLD_ANSWER])
     figures = summarise_answers(np.array([0.9, 0.2, 0.4]), np.array([1, 0, 0.0]), kind)
-    assert figures["answers"][NEAR_MISS] == 2 and figures["calibration_error"][NEAR_MISS] == pytest.approx(0.3)
+    assert figures["answers"][NO_GOLD_ANSWER] == 2 and figures["calibration_error"][NO_GOLD_ANSWER] == pytest.approx(
+        0.3
+    )
     assert figures["em"] == round(1 / 3, 4)
 
 
@@ -154,7 +156,7 @@ def test_the_likelihood_counts_answerable_questions_over_an_index() -> None:
     assert measure_likelihood(rows) == -1.5
     with pytest.raises(BadInput, match="there is nothing to fit"):
         measure_likelihood(rows[2:])
-    few = replace(row(ANSWERABLE, -10), is_shallow=True)
+    few = replace(row(ANSWERABLE, -10), weight=0.25)
     assert measure_likelihood([*rows, few]) == pytest.approx((-1 - 2 - 0.25 * 10) / 2.25)
     alone = replace(row(ANSWERABLE, -7), name=OWN_PARAGRAPH, file=Path("squad.json"))
     assert measure_likelihood([*rows, alone]) == -1.5, "a paragraph of its own does not depend on retrieval"
@@ -168,11 +170,12 @@ def test_the_likelihood_of_a_question_by_hand() -> None:
     row = calibrate._make_row(held_out, 4, question, [make_hit(0, "", "b")], answers)
     assert (row.name, row.number, row.kind, row.right, row.is_shallow) == ("nq", 4, ANSWERABLE, 0, False)
     assert row.log_likelihood == pytest.approx(np.log(0.6)) and row.evidence.weight == 0.3
-    shallow = calibrate._mark_shallow(row)
-    assert (shallow.name, shallow.is_shallow) == ("nq, first 3", True)
+    shallow = calibrate._mark_shallow(row, 3)
+    assert (shallow.name, shallow.is_shallow, row.weight, shallow.weight) == ("nq, first 3", True, 1, 0.25)
     assert calibrate._make_row(held_out, 4, question, [make_hit(0, "", "b")], answers[1:]).right == 1
-    unanswerable = replace(held_out, is_unanswerable=True)
-    assert calibrate._make_row(unanswerable, 4, question, [make_hit(0, "", "b")], answers[1:]).right == 0
+    unanswerable = replace(held_out, is_unanswerable=True, weight=0.1)
+    row = calibrate._make_row(unanswerable, 4, question, [make_hit(0, "", "b")], answers[1:])
+    assert (row.right, row.weight, calibrate._mark_shallow(row, 1).weight) == (0, 0.1, 0.025)
 
 
 def test_an_index_of_other_paragraphs_is_refused(tmp_path: Path) -> None:
@@ -198,19 +201,11 @@ def test_the_defaults_leave_out_the_questions_that_selected_the_shipped_weights(
     assert recipe.sample == SELECTION_SAMPLE and recipe.seed == SELECTION_SEED and recipe.held_out == HELD_OUT_SHARE
 
 
-def test_weights_of_answers_by_kind() -> None:
-    row = CalibrationRow(
-        NQ, "nq", 0, UNANSWERABLE, Evidence(0.5, 0, 0), right=False, log_likelihood=0.0, is_shallow=True
-    )
-    assert row.weight == 0.025 and replace(row, kind=MISSED).weight == 0.25
-    assert replace(row, is_shallow=False).weight == 0.1 and replace(row, kind=ANSWERABLE, is_shallow=False).weight == 1
-
-
 def test_files_have_equal_weight() -> None:
     """The first file has three answers, one of them to an unanswerable question; the second file has one."""
     one = CalibrationRow(NQ, "nq", 0, ANSWERABLE, Evidence(0.5, 0, 0), right=True, log_likelihood=0.0)
-    rows = [one, one, replace(one, kind=UNANSWERABLE), replace(one, file=Path("squad.json"))]
-    assert balance_files(rows).tolist() == pytest.approx([4 / 2.1, 4 / 2.1, 0.4 / 2.1, 4])
+    rows = [one, one, replace(one, kind=UNANSWERABLE, weight=0.1), replace(one, file=Path("squad.json"))]
+    assert balance_files(rows).tolist() == pytest.approx([2, 2, 0.2, 4])
 
 
 def test_questions_that_selected_the_weights_do_not_calibrate(tmp_path: Path) -> None:
@@ -248,7 +243,8 @@ def test_questions_of_other_files_are_far_from_own_documents(tmp_path: Path) -> 
     files = {"questions": dev, "index": index, "own_questions": dev, "own_index": index}
     paths = {"reader": tmp_path / "reader", "work": tmp_path / "work", "out": tmp_path / "figures.json"}
     *_, own, far = calibrate.make_sets(CalibrateConfig(**paths, **files, count=3, selection_sample=2, k=4))
-    assert (own.name, own.is_unanswerable) == (far.name, not far.is_unanswerable) == ("own documents", False)
+    assert (own.name, own.is_unanswerable, own.weight) == ("own documents", False, 1)
+    assert (far.name, far.is_unanswerable, far.weight) == ("own documents", True, 0.5)
     assert len(own.questions) > len(far.questions) == 3
     for question, hits in zip(far.questions, far.condition(far.questions), strict=True):
         assert hits and not any(has_answer(hit.passage.text, question.answers) for hit in hits)
@@ -272,16 +268,18 @@ def test_the_command_calibrates_a_reader(tmp_path: Path, capsys: pytest.CaptureF
         "SQuAD, own paragraph": 20,
         "SQuAD, all paragraphs": 30,
         "SQuAD, all paragraphs, first 3": 30,
+        "SQuAD, all paragraphs, first 1": 30,
         "dev": 30,
         "dev, first 3": 30,
+        "dev, first 1": 30,
     }
     assert sets["dev"]["answers"][UNANSWERABLE] == 10 and sets["dev"]["em"] > 0.3
     assert (tmp_path / "figures.png").stat().st_size > 10_000
     artefacts.read_manifest(reader, "reader")  # raises unless the manifest is valid
     assert (reader / "README.md").read_text() == card
     saved = Calibration.load(reader)
-    assert saved.answers == 140 and list(saved.coefficients) == list(figures["coefficients"].values())
-    assert (saved.threshold, saved.prior) == (figures["threshold"], figures["retrieval_counts"])
+    assert saved.answers == 200 and list(saved.coefficients) == list(figures["coefficients"].values())
+    assert (saved.threshold, saved.prior) == (figures["threshold"], figures["retrieval_weight"])
     assert figures["log_likelihood_of_right_answers"][str(saved.prior)] == max(
         figures["log_likelihood_of_right_answers"].values()
     )

@@ -26,11 +26,11 @@ def test_supported_and_agreed_answers_become_more_confident() -> None:
     assert np.all((result.confidence > 0) & (result.confidence < 1))
 
 
-def test_answers_in_vain_are_wrong_and_count_less() -> None:
+def test_answers_to_unanswerable_questions_are_wrong_and_count_less() -> None:
     rows = [(RIGHT, True)] * 20 + [(WRONG, False)] * 20
-    alone, vain = fit_chat(rows, [], "a"), fit_chat(rows, [(RIGHT, True)] * 40, "b")
-    assert vain.calibration.compute_confidence(RIGHT) < alone.calibration.compute_confidence(RIGHT)
-    assert vain.calibration.compute_confidence(RIGHT) == pytest.approx(20 / 24, abs=0.05)
+    alone, both = fit_chat(rows, [], "a"), fit_chat(rows, [(RIGHT, True)] * 40, "b")
+    assert both.calibration.compute_confidence(RIGHT) < alone.calibration.compute_confidence(RIGHT)
+    assert both.calibration.compute_confidence(RIGHT) == pytest.approx(20 / 24, abs=0.05)
 
 
 def test_a_calibration_needs_right_and_wrong_answers() -> None:

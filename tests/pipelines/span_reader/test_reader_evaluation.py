@@ -33,7 +33,8 @@ def test_each_reader_gets_a_line_of_scores(tmp_path: Path, capsys: pytest.Captur
     (line,) = capsys.readouterr().out.splitlines()
     found = json.loads(line)
     assert found["questions"] == {"gold": 16, "dev": 16}
-    assert 0.4 <= found["gold_em"] <= 0.9 and 0.4 <= found["dev_em"] <= 0.9 and found["gold_f1"] >= found["gold_em"]
+    assert (found["gold_em"], found["dev_em"]) == pytest.approx((0.75, 0.75), abs=0.07)  # the sample has 4 or 5 of them
+    assert found["gold_f1"] == found["gold_em"]
     for bad_options, message in (
         (["--squad", squad, "--skip", 24], "24 of 24 held-out questions are skipped, and no question is left"),
         (["--questions", dev], "--questions FILE with --index DIR"),

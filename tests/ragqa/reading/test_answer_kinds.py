@@ -1,4 +1,4 @@
-"""Which answers are certainly of another kind than the question asks for."""
+"""Tests of the check that an answer is of the kind that the question asks for."""
 
 import pytest
 

@@ -134,13 +134,6 @@ def test_the_calibration_sets_the_weight_of_retrieval() -> None:
     assert raw.read(["which colour?"], [hits])[0].confidence == pytest.approx(1 / (1 + math.exp(-2)))
 
 
-def test_evidence_has_the_share_of_the_words_of_the_question_in_all_passages() -> None:
-    scorer = FixedTokenScorer({"red": 2.0, "blue": 1.0}, {"red": 2.0, "blue": 1.0})
-    hits = [make_hit("red fox", 0), make_hit("blue", 1)]
-    found = make_reader(scorer).find_answers(["which fox near the blue lake?"], [hits])[0]
-    assert {each.evidence.words_covered for each in found} == {0.5}  # fox and blue, but not near and lake
-
-
 def test_evidence_matches_a_computation_by_hand() -> None:
     """red in two passages (e^4 each, the second e^-2 less for retrieval), blue, and a longer form of red."""
     scorer = FixedTokenScorer({"red": 2.0, "blue": 1.0}, {"red": 2.0, "blue": 1.0, "fox": 1.0}, relevance=0.5)

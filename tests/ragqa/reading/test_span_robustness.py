@@ -116,6 +116,13 @@ def test_passages_without_an_answer_are_declined(text: str) -> None:
     assert beside.text == "1871" and is_exact(beside, *both)
 
 
+@pytest.mark.parametrize("question", ["hello", "thanks!", "Who are you?", "What is the capital of France?"])
+def test_a_single_passage_does_not_make_the_reader_sure(question: str) -> None:
+    document = "The lighthouse was built in 1871 by the engineer Ada Holm."
+    assert read_documents(question, document).confidence < READER.threshold
+    assert read_documents("Who built the lighthouse?", document).confidence > 0.9
+
+
 def test_an_overlong_word_is_no_answer() -> None:
     assert read_documents("Who built it?", "x" * 100_000).text is None
     assert read_documents("When was Skarvik built?", f"{'x' * 101} Skarvik was built in 1871.").text == "1871"

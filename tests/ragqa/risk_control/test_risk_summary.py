@@ -7,7 +7,7 @@ from ragqa.risk_control.run import CurvePoint, RiskReport
 from ragqa.risk_control.summary import FEW_QUESTIONS, format_report
 
 POINT = CurvePoint(0.25, 0.5, 0.1, 0.2, None)
-REPORT = RiskReport(0.25, 0.16, 0.1, 300, True, 0.5, POINT, [CurvePoint(0.0, 1.0, 0.4, 0.0, None)])
+REPORT = RiskReport(0.25, 0.16, 0.27, 0.1, 300, True, 0.5, POINT, [CurvePoint(0.0, 1.0, 0.4, 0.0, None)])
 
 
 def test_the_stored_threshold_is_marked_in_the_curve() -> None:
@@ -23,6 +23,13 @@ def test_a_stored_threshold_that_looks_like_another_has_the_only_row() -> None:
     table = format_report(report, Path("i")).splitlines()
     assert [line.split()[0] for line in table if "%  " in line and line.strip()[0].isdigit()] == ["0.000"]
     assert table[-1].endswith("<- stored")
+
+
+def test_a_threshold_that_stays_that_of_the_reader_is_explained() -> None:
+    words = "This is the reader's own threshold"
+    assert words in format_report(replace(REPORT, lowest=0.25), Path("i")) and words not in format_report(
+        REPORT, Path("i")
+    )
 
 
 def test_few_questions_are_called_uncertain() -> None:

@@ -18,6 +18,7 @@ from ragqa.indexing.build import IndexConfig, build_index
 from ragqa.indexing.update import update_index
 from ragqa.indexing.update_folder import replace_index_file
 from ragqa.reading.calibration import Calibration
+from ragqa.risk_control.corpus_questions import make_corpus_questions
 from ragqa.risk_control.run import AskedQuestions, set_threshold
 from ragqa.risk_control.settings import RiskSettings
 from ragqa.types import Question
@@ -41,7 +42,7 @@ def calibrated(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a copy of the index with a threshold."""
     index = tmp_path_factory.mktemp("calibrated") / "towns.index"
     shutil.copytree(built, index)
-    set_threshold(Pipeline.load(index, k=3), RiskSettings(count=18, risk=0.2))
+    set_threshold(Pipeline.load(index, k=3), RiskSettings(count=18, risk=0.1))
     return index
 
 
@@ -66,14 +67,23 @@ def test_shares_at_a_threshold_by_hand() -> None:
 
 def test_the_threshold_has_the_risk_and_is_stored(calibrated: Path, tmp_path: Path) -> None:
     shutil.copytree(calibrated, tmp_path / "again.index")
-    report = set_threshold(Pipeline.load(tmp_path / "again.index", k=3), RiskSettings(count=18, risk=0.2))
+    report = set_threshold(Pipeline.load(tmp_path / "again.index", k=3), RiskSettings(count=18, risk=0.1))
     stored = IndexThreshold.load(calibrated)
     assert stored is not None and stored.threshold == report.threshold == report.before
     assert (stored.questions, report.questions, report.missing, report.is_made) == (18, 18, 0.5, True)
     point = report.at_threshold
-    assert point is not None and (18 * point.wrong + 1) / 19 <= 0.2
+    assert point is not None and (18 * point.wrong + 1) / 19 <= 0.1
     # The figures of a lower threshold are those of a larger risk.
-    assert report.curve[0].threshold == 0.0 and (18 * report.curve[0].wrong + 1) / 19 > 0.2
+    assert report.curve[0].threshold == 0.0 and (18 * report.curve[0].wrong + 1) / 19 > 0.1
+
+
+def test_made_questions_do_not_lower_the_threshold_of_the_reader(copy: Path, tmp_path: Path) -> None:
+    """With a risk of 90 %, every threshold is low enough; only questions from a file may lower the reader's."""
+    pipeline, file = Pipeline.load(copy, k=3), tmp_path / "questions.jsonl"
+    made = make_corpus_questions(pipeline.retriever.passages, 18)
+    file.write_text("".join(json.dumps({"question": each.text, "answers": each.answers}) + "\n" for each in made))
+    assert set_threshold(pipeline, RiskSettings(count=18, risk=0.9)).threshold == pipeline.reader.threshold
+    assert set_threshold(pipeline, RiskSettings(questions=file, risk=0.9)).threshold == 0
 
 
 def test_all_that_ask_use_the_stored_threshold(

@@ -14,7 +14,7 @@ from ragqa.runtime.scorer import SpanScores, load_scorer
 from ragqa.runtime.tokens import TokenInput
 from ragqa.types import Hit, Passage
 
-INPUTS = [TokenInput([2, 10 + n, 3, *range(20, 25 + n), 3], 3) for n in range(5)]
+INPUTS = [TokenInput([2, 10 + n, 3, *range(20 + 3 * n, 25 + 4 * n), 3], 3) for n in range(5)]
 
 
 @pytest.fixture(scope="module")
@@ -28,8 +28,8 @@ def reader(small: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     model = SpanReader.from_encoder(small, early_layer=1)
     model.config.reader_absence = True
     for parameter in model.encoder.encoder.parameters():
-        parameter.data += 0.01 * torch.randn_like(parameter)
-    model.head.weight.data *= 20
+        parameter.data += 0.2 * torch.randn_like(parameter)
+    model.head.weight.data *= 10
     model.early_head.bias.data += 0.3
     model.save(path)
     (path / "tokenizer.json").write_bytes((small / "tokenizer.json").read_bytes())
@@ -49,7 +49,10 @@ def test_two_graphs_compute_what_the_whole_model_computes(reader: Path, exported
     assert (exported / artefacts.LATER_MODEL).is_file()
     whole, parts = load_scorer(reader), load_scorer(exported)
     assert (parts.early_layer, parts.knows_absence) == (whole.early_layer, whole.knows_absence) == (1, True)
-    for one, other in zip(whole.score(INPUTS), parts.score(INPUTS), strict=True):
+    scores = whole.score(INPUTS)
+    for name in ("relevance", "early"):  # differences that are larger than the tolerance below
+        assert np.ptp([getattr(score, name) for score in scores]) > 0.4
+    for one, other in zip(scores, parts.score(INPUTS), strict=True):
         assert isinstance(one, SpanScores) and isinstance(other, SpanScores)
         assert len(one.start) == len(other.start)
         for name in ("start", "end", "relevance", "early"):
