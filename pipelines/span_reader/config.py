@@ -45,7 +45,8 @@ class ReaderConfig(TrainingConfig):
     depth: int = 50
     """Number of passages to retrieve per question for mining."""
     rerank: Path | None = None
-    """Directory of a span reader that orders the mined positives of questions without gold passages by relevance."""
+    """Directory of a reader with the head ``ends``.
+    It orders the mined positives of questions without gold passages by relevance."""
     pool: int = 20
     """Maximum number of mined passages with an answer per question, and of passages without one."""
     mix: Annotated[PassageMix, FLAT] = PassageMix()
@@ -66,7 +67,7 @@ class ReaderConfig(TrainingConfig):
     early: float = 0.25
     """Weight of the loss of the relevance after ``early_layer``."""
     teacher: Path | None = None
-    """Directory of a larger torch reader with the same wordpieces, whose scores the reader learns to imitate."""
+    """Directory of a better torch reader with the same wordpieces, whose scores the reader learns to imitate."""
     temperature: float = 2.0
     """Temperature at which the reader's and the teacher's distributions over spans are compared."""
     teacher_weight: float = 0.5

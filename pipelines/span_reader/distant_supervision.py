@@ -25,7 +25,7 @@ from ragqa.matching.patterns import name_slow_question
 from ragqa.metrics import has_answer
 from ragqa.progress import SILENT, Progress
 from ragqa.reading.windows import make_windows
-from ragqa.runtime.scorer import SpanScorer, SpanTable
+from ragqa.runtime.scorer import SpanScorer
 from ragqa.types import Hit, Question
 
 IDENTITY_FILE = "of.json"
@@ -46,14 +46,11 @@ class RelevanceOrder:
         """Return hits, most relevant first.
 
         Raises:
-            BadInput: the reader does not score relevance, or as for ``make_windows``.
-            ArtefactError: as for ``make_windows``.
+            BadInput, ArtefactError: as for ``make_windows``.
         """
         texts = [(hit.passage.context, hit.passage.text) for hit in hits]
         windows = list(make_windows(self.scorer.tokenizer, question.text, texts, self.scorer.max_tokens, max_windows=1))
         scores = self.scorer.score([window.tokens for window in windows])
-        if any(isinstance(score, SpanTable) for score in scores):
-            raise BadInput(f"--rerank {self.scorer.path} scores spans only: name a reader of pipelines.span_reader")
         relevance = {window.passage: score.relevance for window, score in zip(windows, scores, strict=True) if score}
         order = sorted(range(len(hits)), key=lambda place: -relevance.get(place, float("-inf")))
         return [hits[place] for place in order]

@@ -96,7 +96,7 @@ def train_step(
     Args:
         run: run in progress.
         reader: reader in training.
-        teacher: larger reader whose scores the reader learns to imitate, or None.
+        teacher: reader whose scores the reader learns to imitate, or None.
         parts: windows of the questions, in parts that are computed one after the other; their gradients are added.
         config: settings of the run.
 
@@ -204,7 +204,8 @@ def mine_training_passages(
         The mined passages of the questions of all sets, in the same order.
 
     Raises:
-        BadInput, DamagedArtefact, SlowPattern: as for ``mine_passages``.
+        BadInput: ``rerank`` is a reader that does not score relevance, or as for ``mine_passages``.
+        DamagedArtefact, SlowPattern: as for ``mine_passages``.
         ArtefactError, MissingExtra: as for ``load_scorer``, or the index is damaged.
     """
     assert config.index is not None
@@ -223,6 +224,9 @@ def mine_training_passages(
     }
     scorer = load_scorer(config.rerank, device=config.device) if config.rerank else None
     if scorer is not None:
+        if scorer.head != SpanReader.head_name:
+            words = f"a reader with the head '{SpanReader.head_name}' is needed, because '{scorer.head}'"
+            raise BadInput(f"--rerank {config.rerank}: {words} does not score relevance")
         identity["rerank"] = scorer.fingerprint
     questions = [(question, data_set.file.regex) for data_set in sets for question in data_set.questions]
     search = PassageSearch(retriever, config.depth, config.pool)

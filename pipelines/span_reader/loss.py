@@ -73,7 +73,7 @@ def compute_losses(
 
     Args:
         reader: reader in training.
-        teacher: larger reader whose scores the reader learns to imitate, or None.
+        teacher: reader whose scores the reader learns to imitate, or None.
         batch: windows of the questions.
         size: number of questions B.
         config: settings of the run.

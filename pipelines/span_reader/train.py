@@ -14,7 +14,7 @@ Gardner 2018, "shared norm"), so that scores of different passages can be compar
 Every occurrence of an answer counts as right. The loss is marginalised over the occurrences (ORQA, Lee et al. 2019,
 section "Learning"). With ``--loss hard``, only the most probable occurrence counts in a rising share of the steps (Min
 et al. 2019). From the vector of the first token, the reader learns to predict whether a passage has an answer. With
-``--teacher``, the reader also learns a larger reader's distribution over spans.
+``--teacher``, the reader also learns another reader's distribution over spans.
 
 A passage is cut into windows as for answering, and each step reads one window of a passage. ``--max-input`` is saved
 with the reader as ``reader_tokens``.

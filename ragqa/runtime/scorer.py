@@ -115,6 +115,8 @@ class SpanScorer:
         """Directory of the reader, which also holds its calibration."""
         self.max_tokens: int = config["max_tokens"]
         """Maximum length of a sequence in tokens."""
+        self.head: str = config.get("reader", "ends")  # the only head of exports that do not name it
+        """Name of the reader's head in ``ragqa.models.span_readers``; only ``ends`` scores relevance."""
         self.prior: str = config.get("prior", SPREAD)
         """Form of retrieval scores in the prior, ``RAW`` or ``SPREAD``."""
         self.knows_absence: bool = bool(config.get("absence"))

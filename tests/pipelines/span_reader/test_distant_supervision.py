@@ -22,7 +22,7 @@ from ragqa.errors import BadInput, DamagedArtefact
 from ragqa.metrics import has_answer
 from ragqa.question_files import read_questions
 from ragqa.retrieval.live import open_retriever
-from ragqa.runtime.scorer import SpanScores, SpanTable
+from ragqa.runtime.scorer import SpanScores
 from ragqa.runtime.tokens import TextTokenizer, TokenInput
 from ragqa.types import Hit, Passage, Question
 from tests.helpers import tiny
@@ -128,13 +128,3 @@ def test_a_reader_orders_the_positives_of_questions_without_gold_passages(tmp_pa
     mined = mine_passages(questions, search, tmp_path / "mined", {}, order=order)
     assert [rows.positives.tolist() for rows in mined] == [[2, 1], [1, 2]]  # "w1" is a part of the gold passage
     assert [rows.negatives.tolist() for rows in mined] == [[3, 4], [3, 4]]
-
-
-def test_a_reader_that_scores_no_relevance_orders_no_passages() -> None:
-    def score(inputs: list[TokenInput]) -> list[SpanTable]:
-        return [SpanTable(np.zeros((len(item.ids), 1))) for item in inputs]
-
-    tokenizer, path = TextTokenizer(get_weights_dir() / "reader"), Path("runs/orqa/reader")
-    order = RelevanceOrder(cast(Any, SimpleNamespace(tokenizer=tokenizer, max_tokens=64, score=score, path=path)))
-    with pytest.raises(BadInput, match="--rerank runs/orqa/reader scores spans only: name a reader of"):
-        order.sort(Question("what?", ("w1",)), [Hit(Passage(0, "0", "", "w1", "memory", 0, 2), 1.0)])

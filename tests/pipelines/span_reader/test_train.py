@@ -21,7 +21,7 @@ from pipelines.span_reader.reader_evaluation import make_gold_set
 from ragqa.artefacts.machine import describe_hardware
 from ragqa.artefacts.paths import get_weights_dir
 from ragqa.errors import ArtefactError, BadInput, DamagedArtefact, NonFiniteLoss
-from ragqa.models.span_readers import SpanReader
+from ragqa.models.span_readers import MlpSpanReader, SpanReader
 from ragqa.question_files import read_questions
 from ragqa.reading.calibration import UNCALIBRATED
 from ragqa.reading.span import ExtractiveReader
@@ -260,6 +260,15 @@ def test_a_teacher_needs_the_same_wordpieces(config: ReaderConfig, tmp_path: Pat
     (teacher / "tokenizer.json").write_text(json.dumps(tokenizer))
     with pytest.raises(BadInput, match="a reader of this recipe with the encoder's wordpieces is needed"):
         main(replace(config, out=tmp_path / "other", teacher=teacher))
+
+
+def test_only_a_reader_that_scores_relevance_orders_passages(config: ReaderConfig, tmp_path: Path) -> None:
+    """ORQA's reader scores only spans. It is refused before anything is mined."""
+    MlpSpanReader.from_encoder(config.encoder, hidden=16, max_span=4).save(tmp_path / "mlp")
+    (tmp_path / "mlp" / "tokenizer.json").write_bytes((config.encoder / "tokenizer.json").read_bytes())
+    with pytest.raises(BadInput, match="mlp: a reader with the head 'ends' is needed, because 'mlp' does not score"):
+        main(replace(config, rerank=tmp_path / "mlp"))
+    assert not (config.out / "mined").exists()
 
 
 def test_the_window_is_limited_by_the_positions_of_the_encoder(config: ReaderConfig, tmp_path: Path) -> None:
