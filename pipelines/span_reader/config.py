@@ -45,8 +45,8 @@ class ReaderConfig(TrainingConfig):
     depth: int = 50
     """Number of passages to retrieve per question for mining."""
     rerank: Path | None = None
-    """Directory of a reader with the head ``ends``.
-    It orders the mined positives of questions without gold passages by relevance."""
+    """Directory of a reader that this recipe trained.
+    Its relevance orders the mined positives of questions without gold passages."""
     pool: int = 20
     """Maximum number of mined passages with an answer per question, and of passages without one."""
     mix: Annotated[PassageMix, FLAT] = PassageMix()
